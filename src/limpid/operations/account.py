@@ -19,7 +19,7 @@ def account(report: Report, of: str, exact: float | None) -> Account:
     Raises  ConfigError for a number that was not asked for
     """
     if of == "loss":
-        parts = [_part(call, call.error, call.inherited_error) for call in report.calls]
+        parts = [_part(call, call.error, call.inherited_error, call.beyond) for call in report.calls]
         unknown = sum(call.phase == "forward" and call.check is Check.UNCHECKED for call in report.calls)
         return account_of(of, parts, unknown=unknown, engine=report.began, exact=exact)
     found = found_in(report.projected, of)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from limpid.maths.operation import Array
 
 if TYPE_CHECKING:
-    from limpid.operations.carried import Inherited
+    from limpid.operations.unrounded import Enters
 
 
 Cause = Literal["wrong", "badly conditioned", "low precision", ""]
@@ -58,7 +58,8 @@ class Call:
     error: float = 0.0  # what its rounding adds to the number that the backward pass began at, to first order
     errors: Sequence[Array | None] = field(default=(), repr=False)  # results less exact ones, while recording
     inherited_error: float = 0.0  # the same, of what it did to values that have no gradient of their own
-    inherited: Inherited | None = field(default=None, repr=False)  # what came in of such, while recording
+    beyond: float = 0.0  # what it adds to that beyond the first order: curvature, kinks, what was chosen otherwise
+    enters: Enters | None = field(default=None, repr=False)  # what comes in with such, and that, while recording
 
     @property
     def is_wrong(self) -> bool:

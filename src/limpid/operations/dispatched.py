@@ -18,6 +18,7 @@ from limpid.operations.arrays import Unreadable, address, raw
 from limpid.operations.call import Call, Check
 from limpid.operations.conditioning import condition
 from limpid.operations.finite import ended
+from limpid.operations.gradients.entry import Entry, views_of, written_over
 from limpid.operations.redo import Unknown, arguments_of, as_arrays, redo, with_storage, written
 from limpid.operations.step_recording import Recording
 
@@ -39,28 +40,32 @@ class Dispatched(TorchDispatchMode):
         is_new, self.number = number != self.number, number
         given = arguments_of(func, args, kwargs)
         names = written(func)
-        before, without = None, None
+        before = None
         follows = node is None and call.phase == "forward"
         try:
             before = as_arrays(_kept(with_storage(func, given), names))
-            without = self.recording.carried.before(func, given) if follows else None
         except Exception as error:  # the step goes on, whatever it is given
             call.why = _one_line(error)
-        tape = self.recording.tape
-        over = [] if tape is None else tape.before(func, given)
+        tape, over = self.recording.tape, written_over(func, given)
         made = func(*args, **kwargs)
         if tape is not None:
             tape.add(call.number, func, args, kwargs, made, over)
         _describe(call, func, args, kwargs, made)
         # Inside a custom Function gradients are off, and its own node is there already: its calls are not its result.
-        takes_part = is_new and node is None and torch.is_grad_enabled()
+        takes_part = is_new and node is None and torch.is_grad_enabled() and _has_gradient(given)
         if before is not None:
             _check(call, func, before, made, {name: given[name] for name in names}, follows)
-        if follows:
-            with suppress(Exception):  # what cannot be followed is missing in the account, not in the step
-                call.inherited = self.recording.carried.after(call, func, given, without, made, takes_part)
+        with (
+            suppress(Exception),
+            _disable_current_modes(),
+        ):  # what cannot be followed is missing in the account, not in the step
+            entry = Entry(call.number, func, args, kwargs, views_of(made, over), over)
+            if follows:
+                call.enters = self.recording.unrounded.follow(entry, call, takes_part)
+            else:
+                self.recording.unrounded.forget(entry)
         if takes_part:
-            self.recording.of_node[number - 1] = call
+            self.recording.wrote(call, number - 1, given[names[0]] if names else None)
         else:
             call.errors = ()
         self.recording.calls.append(call)
@@ -79,6 +84,13 @@ class Dispatched(TorchDispatchMode):
             if self.recording.tape is not None:
                 self.recording.tape.add(call.number, func, args, kwargs, made, [])
         return made
+
+
+def _has_gradient(given: dict[str, Any]) -> bool:
+    """Nodes may have been made in between, of views and of what they were written to."""
+    found = list[bool]()
+    mapped(list(given.values()), lambda one: found.append(one.requires_grad))
+    return any(found)
 
 
 def _describe(call: Call, func: Any, args: Any, kwargs: Any, made: Any) -> None:

@@ -122,6 +122,11 @@ class Report:
         """By how much rounding moved the number that the backward pass began at, to first order: Σ ⟨ḡ, δ⟩."""
         return sum(call.error + call.inherited_error for call in self.calls)
 
+    @property
+    def beyond(self) -> float:
+        """By how much it moved that beyond the first order."""
+        return sum(call.beyond for call in self.calls)
+
     def error_of(self, of: str = "loss", exact: float | None = None) -> Account:
         """The account of it: parts by module and operation; `exact` is the number in float64, to be held against.
 
@@ -188,7 +193,8 @@ class Report:
         found = self.errors()[:SHOWN]
         lines = [f"  {call.error:+.3g}  {call.operation} {call.dtype} in {call.module}" for call in found]
         began = "what backward() began at (the loss, times its scale where there is one)"
-        return [f"rounding moved {began} by {self.error:+.3g}; most of it by", *lines] if found else []
+        said = f"rounding moved {began} by {self.error:+.3g} to first order, {self.beyond:+.3g} beyond; most of it by"
+        return [said, *lines] if found else []
 
     def _repr_html_(self) -> str:
         from limpid.operations.notebook import page

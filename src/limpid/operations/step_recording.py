@@ -16,10 +16,8 @@ from torch.utils.hooks import RemovableHandle
 
 import limpid.adjoints
 from limpid.adjoints.watch import Watch
-from limpid.maths.operation import Array
-from limpid.operations.arrays import Unreadable, exact, raw
+from limpid.operations.arrays import Unreadable, raw
 from limpid.operations.call import Call
-from limpid.operations.carried import Carried
 from limpid.operations.compiled import Regions
 from limpid.operations.gradients.projection import Projected, found_in, wanted
 from limpid.operations.gradients.reverse import reverse
@@ -27,6 +25,8 @@ from limpid.operations.gradients.tape import Tape
 from limpid.operations.kept import Keeper
 from limpid.operations.module_path import ModulePath
 from limpid.operations.report import Facts, Report
+from limpid.operations.unrounded import Unrounded
+from limpid.operations.weighed import Slice, Weighed, slice_of
 from limpid.operations.widened import gradient_in_float64, in_float64
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ PASSED = (os.path.dirname(torch.__file__), os.path.dirname(__file__), os.path.di
 """Where frames are nobody's own code."""
 STEP = os.path.join(os.path.dirname(__file__), "step.py")
 """Whoever calls what takes a step there is not who asked for an operation."""
+WHOLE = "CopySlices"
 NO_NODE = 1 << 62
 """Nodes of leaves have no number of their own, but the largest."""
 
@@ -52,7 +53,8 @@ class Recording:
         self.of_node: dict[int, Call] = {}
         self.nodes: set[int] = set()
         self.hooks: list[RemovableHandle] = []
-        self.carried = Carried()
+        self.slices: dict[int, Slice] = {}  # by the number of the node of what wrote there
+        self.unrounded = Unrounded()
         self.custom = Watch(model, lambda: (self.path.innermost, _source()))
         self.regions = Regions(model, self.path, self.custom, _source)
         self.state = torch.get_rng_state()
@@ -128,6 +130,12 @@ class Recording:
         source = forward.source if forward is not None else _source()
         return Call(len(self.calls), str(operation), phase, module, source, [], "", 0)
 
+    def wrote(self, call: Call, number: int, over: Any) -> None:
+        """A call that takes part in the gradient: the number of its node, and what it wrote over."""
+        self.of_node[number] = call
+        if isinstance(over, Tensor) and (part := slice_of(over)) is not None:
+            self.slices[number] = part
+
     def updating(self, *_: Any) -> None:
         """The optimizer begins."""
         self.phase = "update"
@@ -149,8 +157,12 @@ class Recording:
                 continue
             self.nodes.add(number)
             self.custom.meet(node)
-            if number in self.of_node:
-                self.hooks.append(node.register_prehook(_Account(self.of_node[number])))
+            # What writes to a view is a node of the whole tensor, made right behind the call's own.
+            is_whole = type(node).__name__ == WHOLE
+            own = number - 1 if is_whole else number
+            if own in self.of_node:
+                part = self.slices.get(own) if is_whole else None
+                self.hooks.append(node.register_prehook(Weighed(self.of_node[own], part)))
             below += [one for one, _ in node.next_functions]
 
     def end(self) -> None:
@@ -159,35 +171,12 @@ class Recording:
             hook.remove()
         self.hooks.clear()
         for call in self.calls:
-            call.errors, call.inherited = (), None
+            call.errors, call.enters = (), None
         if self.tape is not None:
             self.tape.end()
         self.facts.not_finite = self.facts.not_finite or _not_finite(self.model)
         if self.keeper is not None:
             self.keeper.end(self.model)
-
-
-class _Account:
-    """What the errors of a call come to, once its results' gradients are there."""
-
-    def __init__(self, call: Call) -> None:
-        self.call, self.errors, self.inherited = call, call.errors, call.inherited
-        call.errors, call.inherited = (), None  # they live as long as the graph does
-
-    def __call__(self, gradients: tuple[Tensor | None, ...]) -> None:
-        self.call.error += _weighed(self.errors, gradients)
-        if self.inherited is not None:
-            self.inherited.origin.inherited_error += _weighed(self.inherited.differences, gradients)
-
-
-def _weighed(errors: Sequence[Array | None], gradients: tuple[Tensor | None, ...]) -> float:
-    """Σ ⟨ḡ, δ⟩ over the results of a call."""
-    found = 0.0
-    for error, gradient in zip(errors, gradients, strict=False):
-        if error is not None and gradient is not None and gradient.shape == error.shape:
-            with suppress(Unreadable):
-                found += float(np.vdot(exact(raw(gradient)), exact(error)).real)
-    return found
 
 
 def _source() -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from limpid.adjoints.aten import DRAWN, mapped, outputs_of, short_name
 from limpid.adjoints.widened import NARROW
@@ -24,9 +25,15 @@ class Again(NamedTuple):
 
 
 def again(
-    entry: Entry, function: Callable[..., Any], value: Callable[[Tensor], Tensor], is_leaf: Callable[[Tensor], bool]
+    entry: Entry,
+    function: Callable[..., Any],
+    value: Callable[[Tensor], Tensor],
+    is_leaf: Callable[[Tensor], bool] = lambda _: False,
+    along: Callable[[Tensor], Tensor | None] = lambda _: None,
 ) -> Again:
     """The call with other numbers in its arguments, all in float64.
+
+    along  directions of arguments, of which results have the derivative, where there is a dual level of PyTorch
 
     Raises  what the function raises, or ValueError for what is no plain tensor
     """
@@ -43,6 +50,8 @@ def again(
         leaf = leaf.clone() if leaf is numbers else leaf
         if is_leaf(one):
             leaves.append((one, leaf.requires_grad_()))
+        if (direction := along(one)) is not None:
+            leaf = forward_ad.make_dual(leaf, direction)
         if not is_over:
             return leaf
         copy = leaf.clone()
@@ -71,16 +80,13 @@ def follow(entry: Entry, exact: Exact) -> None:
         return
 
     def value(one: Tensor) -> Tensor:
-        if exact.has(one):
-            return exact.view(one)
-        over = next((numbers for view, numbers in entry.before if _is_same(view, one)), None)
-        return one if over is None else over
+        return exact.view(one) if exact.has(one) else given_to(entry, one)
 
     results: list[Tensor | None] = entry.made  # where nothing else is known, what the engine made
     if short_name(entry.operation) not in DRAWN:
         for function in functions(entry.operation, entry.made):
             try:
-                results = again(entry, function, value, lambda _: False).results
+                results = again(entry, function, value).results
             except Exception:
                 continue
             break
@@ -88,7 +94,8 @@ def follow(entry: Entry, exact: Exact) -> None:
         if view is not None:
             kept = numbers is not None and numbers.numel() == view.numel()
             if written(entry.operation):
-                entry.exact_before.append((view, exact.read(view) if exact.has(view) else _engine_before(entry, view)))
+                before = exact.view(view) if exact.has(view) else given_to(entry, view)
+                entry.exact_before.append((view, before.clone()))
             exact.write(view, numbers.reshape(view.shape) if kept and numbers is not None else view)
 
 
@@ -99,8 +106,9 @@ def _is_new(entry: Entry, exact: Exact) -> bool:
     return any(one is not None and (is_fraction(one) or any(met)) for one in entry.made)
 
 
-def _engine_before(entry: Entry, view: Tensor) -> Tensor:
-    return next((numbers for one, numbers in entry.before if _is_same(one, view)), view).clone()
+def given_to(entry: Entry, one: Tensor) -> Tensor:
+    """An argument's numbers as the engine had them before the call."""
+    return next((numbers for view, numbers in entry.before if _is_same(view, one)), one)
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:

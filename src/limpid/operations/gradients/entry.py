@@ -7,8 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
+from limpid.adjoints.aten import mapped, outputs_of
 from limpid.operations.arrays import PLAIN
+from limpid.operations.redo import written
 
 Written = list[tuple[Tensor, Tensor]]
 """Views that were written over, and the numbers there from before."""
@@ -30,6 +33,26 @@ class Entry:
     def results(self) -> list[Tensor]:
         """Views of what it wrote, in its results or over its arguments."""
         return [one for one in self.made if one is not None] + [view for view, _ in self.before]
+
+
+def written_over(operation: Any, given: dict[str, Any]) -> Written:
+    """What a call that is about to be made will write over."""
+    found: Written = []
+
+    def keep(tensor: Tensor) -> None:
+        if is_plain(tensor):
+            found.append((tensor.detach(), tensor.detach().clone()))
+
+    with _disable_current_modes():
+        mapped([given[name] for name in written(operation) if name in given], keep)
+    return found
+
+
+def views_of(made: Any, before: Written) -> list[Tensor | None]:
+    """Views of what a call gave; of one that gives nothing, of what it wrote over."""
+    if made is None:
+        return [view for view, _ in before]
+    return [one.detach() if one is not None and is_plain(one) else None for one in outputs_of(made)]
 
 
 def is_plain(tensor: Tensor) -> bool:

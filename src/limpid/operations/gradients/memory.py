@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 
 class Past:
@@ -59,16 +60,46 @@ class Beside:
 
 
 class Exact(Beside):
-    """What memory would hold, had nothing been rounded since a step began: whole numbers and truths too."""
+    """What memory would hold, had nothing been rounded since a step began: whole numbers and truths too.
+
+    As long as the memory is alive: its place may be another's afterwards.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: dict[int, StorageWeakRef] = {}
+        self.size = 0  # bytes
+
+    def has(self, tensor: Tensor) -> bool:
+        place = place_of(tensor)
+        if place in self.of and self.alive[place].expired():
+            self._drop(place)
+        return place in self.of
 
     def write(self, tensor: Tensor, numbers: Tensor) -> None:
         """Numbers that a call makes there; around them, what the engine has."""
-        place = place_of(tensor)
-        if place not in self.of:
+        if not self.has(tensor):
+            place = place_of(tensor)
             real = torch.view_as_real(tensor).dtype if tensor.is_complex() else tensor.dtype
             whole = torch.empty(0, dtype=real, device=tensor.device).set_(tensor.untyped_storage())
-            self.of[place] = whole.double() if whole.is_floating_point() else whole.clone()
+            self.of[place] = whole.to(torch.float64 if whole.is_floating_point() else whole.dtype, copy=True)
+            self.alive[place] = StorageWeakRef(tensor.untyped_storage())
+            self.size += self.of[place].nbytes
         self.view(tensor).copy_(numbers)
+
+    def forget(self, tensor: Tensor) -> None:
+        """What its memory holds is what the engine has."""
+        if self.has(tensor):
+            self._drop(place_of(tensor))
+
+    def sweep(self) -> None:
+        """Let go of what lies beside memory that is no more."""
+        for place in [place for place, one in self.alive.items() if one.expired()]:
+            self._drop(place)
+
+    def _drop(self, place: int) -> None:
+        self.size -= self.of.pop(place).nbytes
+        del self.alive[place]
 
 
 class Sensitivities(Beside):

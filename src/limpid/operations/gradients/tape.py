@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
-from limpid.adjoints.aten import mapped, outputs_of
+from limpid.adjoints.aten import mapped
 from limpid.operations.gradients.again import follow
-from limpid.operations.gradients.entry import Entry, Written, is_plain
+from limpid.operations.gradients.entry import Entry, Written, is_plain, views_of
 from limpid.operations.gradients.memory import Exact
-from limpid.operations.redo import written
 
 
 @dataclass
@@ -45,25 +44,11 @@ class Tape:
             hook.remove()
         self.hooks, self.entries, self.gradients, self.exact = [], [], {}, Exact()
 
-    def before(self, operation: Any, given: dict[str, Any]) -> Written:
-        """What a call that is about to be made will write over."""
-        found: Written = []
-
-        def keep(tensor: Tensor) -> None:
-            if is_plain(tensor):
-                found.append((tensor.detach(), tensor.detach().clone()))
-
-        with _disable_current_modes():
-            mapped([given[name] for name in written(operation) if name in given], keep)
-        return found
-
     def add(self, number: int, operation: Any, args: Any, kwargs: Any, made: Any, before: Written) -> None:
         """A call that was made."""
         with _disable_current_modes():
-            results = [one.detach() if one is not None and is_plain(one) else None for one in outputs_of(made)]
-            results = results if made is not None else [view for view, _ in before]
             taken = mapped(list(args), _view), {name: mapped(one, _view) for name, one in kwargs.items()}
-            self.entries.append(Entry(number, operation, *taken, results, before))
+            self.entries.append(Entry(number, operation, *taken, views_of(made, before), before))
             with torch.no_grad(), torch._C.DisableTorchFunction(), suppress(Exception):  # the step goes on
                 follow(self.entries[-1], self.exact)
 
