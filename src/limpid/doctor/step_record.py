@@ -114,6 +114,9 @@ class StepRecord:
     rates: list[float] = field(default_factory=list)  # of the groups of the optimizer that stepped last
     group_rates: dict[int, float] = field(default_factory=dict)  # of all groups, as `Watched.groups` numbers them
     update: UpdateSample | None = None
+    idle: set[int] = field(default_factory=set)  # optimizers that never stepped, with gradients of their own
+    kept: set[int] = field(default_factory=set)  # those of them that had gradients before the backward pass
+    scheduled: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)  # set, used
     other: weakref.ref[Any] | None = None  # an optimizer that is not watched and has changed the model
     rank_lines: list[RankLines] = field(default_factory=list)  # steps of which every process has reported by now
 
@@ -255,7 +258,13 @@ class History:
     count: float = 0.0  # steps that the optimizer counts
     steps_apart: Counter[bool] = field(default_factory=Counter)  # by whether weights moved without an evaluation
     idle: dict[tuple[str, str], tuple[int, Tensor]] = field(default_factory=dict)  # matrix, side: looks, units
+    idle_looks: Counter[int] = field(default_factory=Counter)  # at gradients of optimizers that never stepped
+    scheduled: dict[int, list[tuple[tuple[float, ...], tuple[float, ...]]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )  # what each schedule set and what was used, as long as these differ
+    followed: set[int] = field(default_factory=set)  # schedules whose rate some update had
     trained: set[str] = field(default_factory=set)  # parameters that some update had a gradient of
+    learned: set[str] = field(default_factory=set)  # parameters that required a gradient at some update
     stood: set[str] = field(default_factory=set)  # parameters that required no gradient at some update
     turns: bool = False  # whether some of these learned later
     began_fresh: bool = False  # whether the weights were as they were drawn at the first pass

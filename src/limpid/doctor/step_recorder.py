@@ -22,6 +22,7 @@ from limpid.doctor.graph_leaves import other_leaves
 from limpid.doctor.hooks import LISTENERS
 from limpid.doctor.idle_units import idle_units, linear_maps
 from limpid.doctor.kept_states import KeptStates
+from limpid.doctor.optimizers_used import idle_optimizers, rates_set
 from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.pass_recorder import Judge, PassRecorder, guarded
 from limpid.doctor.rule import Probe
@@ -211,6 +212,8 @@ class StepRecorder(PassRecorder):
                 self._look_for_left_over(record)
             if Probe.MODES in self.probes:
                 self._look_at_modes(record)
+            if record.sampled:
+                record.kept = self._idle_with_gradients()
         record.events.append("backward")
         if isinstance(tensor, Tensor) and tensor.numel() == 1:
             if inputs is None and self._depth == 0 and self._begun_before(tensor):
@@ -303,6 +306,9 @@ class StepRecorder(PassRecorder):
         record.rates = [rate_of(group) for group in optimizer.param_groups]
         own = {id(group) for group in optimizer.param_groups}
         self._look_for_missing(optimizer)
+        record.scheduled |= rates_set(self.watched.schedulers, optimizer)
+        if record.sampled:
+            record.idle = self._idle_with_gradients()
         record.group_rates |= {i: rate_of(g) for i, g in self.watched.groups if id(g) in own}
         if record.norm == 0:  # of a clip that had nothing to clip, or indeed of all
             record.norm_tensor = None
@@ -327,6 +333,10 @@ class StepRecorder(PassRecorder):
             self.history.made.update([id(optimizer)])
             held = [p for group in optimizer.param_groups for p in group["params"]]
             self.history.without.update(id(p) for p in held if p.requires_grad and p.grad is None)
+
+    def _idle_with_gradients(self) -> set[int]:
+        """Optimizers that have never stepped, and whose parameters have gradients now."""
+        return {idle for idle, has in idle_optimizers(self.watched.optimizers, self.history.made) if has}
 
     def _norm(self, record: StepRecord, gradients: list[Tensor]) -> None:
         dense = [local(g) for g in gradients if not g.is_sparse]

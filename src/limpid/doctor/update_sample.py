@@ -32,6 +32,7 @@ class UpdateSample:
     lost: list[float] = field(default_factory=list)  # share of elements with an update that left them as they were
     still: list[bool] = field(default_factory=list)  # nothing moved although there is a gradient
     step: list[float] = field(default_factory=list)  # RMS of rate times gradient, which SGD subtracts; 0 for others
+    slopes: list[bool] = field(default_factory=list)  # whether any entry of the gradient is other than 0
     moves: list[bool] = field(default_factory=list)  # whether there is anything to subtract
     eps_share: list[float] = field(default_factory=list)  # median ε/(√v̂ + ε) where v̂ > 0; nan if unknown
     root_v: list[float] = field(default_factory=list)  # median √v̂ there
@@ -111,6 +112,7 @@ def after(taken: Before, optimizer: Any) -> UpdateSample:
         update.predicted.append(predicted)
         update.rounded.append(rounded)
         update.step.append(0.0 if predicted else float(group.get("lr") or 0.0) * float(slope.pow(2).mean().sqrt()))
+        update.slopes.append(bool((g != 0).any()))
         update.moves.append(bool(count))
         update.lost.append(stuck)
         update.still.append(bool(count) and stuck == 1.0)

@@ -6,12 +6,13 @@ Source: the documentation of torch.nn.functional, torch.nn and torch.distributio
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from torch import Tensor
 
 from limpid.doctor.contracts.contract import Breach, Given
 from limpid.doctor.contracts.losses import NORMALISED
-from limpid.doctor.makers import maker, of_a_linear_map
+from limpid.doctor.makers import maker, of_a_linear_map, path
 from limpid.doctor.rules.arguments import ELSEWHERE
 from limpid.doctor.rules.loss_arguments import PROBABILITIES_GIVEN, PROBABILITY
 
@@ -72,7 +73,8 @@ def _logarithms(name: str, value: Tensor, axis: int) -> Iterator[Breach]:
         return
     others = [i for i in range(value.ndim) if i != axis % value.ndim and value.shape[i] > 1]
     softmax = maker(value, ("LogSoftmax",))
-    if softmax and any(float(inside.logsumexp(i).abs().max()) < NORMALISED for i in others):
+    along_rows = any(float(inside.logsumexp(i).abs().max()) < NORMALISED for i in others)
+    if softmax and (along_rows or _along_what_was_flattened(value, axis)):
         yield Breach(
             rule=ELSEWHERE,
             where=f"{name}: input",
@@ -97,6 +99,27 @@ def _logarithms(name: str, value: Tensor, axis: int) -> Iterator[Breach]:
             or f"{name}(log_softmax(logits, dim={axis}), …)",
             evidence={"log_sum": off, "largest": float(inside.max())},
         )
+
+
+def _along_what_was_flattened(value: Tensor, axis: int) -> bool:
+    """Whether rows (n, class) are (row, place, class) that were normalised along another axis than that of classes."""
+    steps = list(path(value))
+    if (
+        value.ndim != 2
+        or axis % 2 != 1
+        or any(name in ("Slice", "Select", "Transpose", "Permute") for name, _ in steps)
+    ):
+        return False
+    shape, along = _normalised(steps[-1][1])
+    return len(shape) > 2 and shape[-1] == value.shape[1] and along != len(shape) - 1
+
+
+def _normalised(node: Any) -> tuple[tuple[int, ...], int]:
+    """The shape of what a log_softmax returned, and the axis along which it adds up to 1; none where unknown."""
+    result, along = getattr(node, "_saved_result", None), getattr(node, "_saved_dim", None)
+    if not isinstance(result, Tensor) or not isinstance(along, int):
+        return (), 0
+    return tuple(result.shape), (along - 2**64 if along >= 2**63 else along) % result.ndim
 
 
 def poisson_rates(given: Given) -> Iterator[Breach]:

@@ -12,6 +12,7 @@ from limpid.doctor.rules import (
     answer_mask,
     arguments,
     attention,
+    attributes,
     backward_passes,
     batch_axis,
     changed_rows,
@@ -65,11 +66,13 @@ from limpid.doctor.rules import (
     units,
     updates,
     weights_over_time,
+    without_effect,
 )
 
 FAMILIES = (
     optimizer,
     own_weights,
+    attributes,
     settings,
     adam,
     moments,
@@ -107,6 +110,7 @@ FAMILIES = (
     schedule,
     schedule_order,
     schedule_shape,
+    without_effect,
     group_rates,
     configuration,
     evaluation,

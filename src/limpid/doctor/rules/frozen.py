@@ -35,6 +35,23 @@ FROZEN_ON_THE_WAY = Rule(
     explains=("loss-plateau", "gradient-cut"),
 )
 
+FROZEN_YET_MOVED = Rule(
+    "frozen-yet-moved",
+    FAMILY,
+    detects="Parameters that require no gradient any more, and that the optimizer moves all the same.",
+    equation=r"\text{requires\_grad} = \text{False},\; g_t = 0,\; \theta_{t+1} \neq \theta_t",
+    source="documentation of torch.optim.Optimizer.zero_grad: a gradient of 0 is stepped with, one of None is not",
+    threshold="exact, on a sample of each tensor, at {looks:g} looks in a row: trained before, requires_grad False, a "
+    "gradient that is there and 0, and another value after the update",
+    thresholds={"looks": Threshold(3, "momentum may be on its way out for one or two")},
+    cost="one flag of each parameter, on sampled steps",
+    needs=(Probe.PARAMETERS, Probe.UPDATES),
+    cause="zero_grad(set_to_none=False) leaves gradients of 0, with which momentum and weight decay go on",
+    fix="p.grad = None for what is frozen, or take it out of the optimizer",
+    refuted_by="the same values before and after an update",
+    explains=("decay-on-gains",),
+)
+
 PARAMETERS_FROZEN = Rule(
     "parameters-frozen",
     FAMILY,
@@ -78,6 +95,29 @@ def stopped_on_the_way(watched: Watched, record: StepRecord, history: History) -
             cause="frozen and thawed on purpose, it seems" if turns else "",
             fix="nothing" if turns else "",
             sure=0.5 if turns else 0.8,
+            evidence={"tensors": len(names), "parameters": size, "names": names[:32]},
+        )
+
+
+@on_step(FROZEN_YET_MOVED)
+def moved_all_the_same(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rule, update, parameters = FROZEN_YET_MOVED, record.judged_update, watched.info.parameters
+    if not record.sampled or update is None:
+        return
+    names = [
+        name
+        for name, slope, change in zip(update.names, update.slopes, update.change, strict=True)
+        if change > 0 and not slope and name in history.learned and not parameters[name].requires_grad
+    ]
+    history.learned |= {n for n in update.names if n in parameters and parameters[n].requires_grad}
+    if history.in_a_row(rule.slug, bool(names)) == rule["looks"]:
+        size = sum(parameters[name].numel() for name in names)
+        yield rule.finding(
+            severity="fault",
+            step=record.number,
+            where=names[0],
+            says=f"{len(names)} tensors ({size:,} parameters: {', '.join(names[:3])}) are frozen, requires_grad is "
+            "False, and their gradient is 0, yet each update still moves them, by momentum or weight decay.",
             evidence={"tensors": len(names), "parameters": size, "names": names[:32]},
         )
 
