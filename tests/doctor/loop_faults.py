@@ -226,7 +226,7 @@ FAULTS: list[tuple[Callable[[Loop], None], str, int, int]] = [
     (noise, "corrupt-batch", 1, 33),
     (sorted_data, "data-sorted", 1, 42),
     (a_word_is_ignored, "token-never-a-label", 1, 3),
-    (not_normalised, "loss-formula-unusual", 1, 1),
+    (not_normalised, "probabilities-to-loss", 1, 1),
     (smoothed, "loss-formula-unusual", 1, 1),
     (compared_with_itself, "reference-not-fixed", 1, 6),
     (regressed_on_itself, "loss-constant", 1, 12),
