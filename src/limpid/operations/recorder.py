@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from limpid.errors import ConfigError
 from limpid.files import user_path
 from limpid.operations.compiled import run_as_written
 from limpid.operations.dispatched import Dispatched, Functions
+from limpid.operations.gradients.projection import Along
 from limpid.operations.kept import Keeper
 from limpid.operations.step_recording import Recording as Recording
 
@@ -25,7 +26,7 @@ def recording(
     optimizer: torch.optim.Optimizer | None = None,
     keep: str | Path | None = None,
     calls: bool = True,
-    errors_of: Sequence[str] = (),
+    errors_of: Sequence[str] | Mapping[str, Along | None] = (),
 ) -> AbstractContextManager[Recording]:
     """Check every operation inside: forward, loss, backward, clipping, update, of any model and loss.
 
@@ -36,7 +37,9 @@ def recording(
     calls  False keeps what modules made alone, and checks nothing: compiled code, which PyTorch does not run where
            every call is looked at, runs as it is
     errors_of  numbers of the gradient whose error is accounted for beside the loss's: grad(NAME), which is its norm,
-           grad(NAME)[i, j], or grad, the norm of all; what calls read and wrote is held until the backward pass ends
+           grad(NAME)[i, j], or grad, the norm of all; or by names of one's own with a direction each, a tensor for
+           each parameter: {"grad": None, "along the update": {"head.weight": v}}. What calls read and wrote is held
+           until the backward pass ends
     """
     if not calls and keep is None:
         raise ConfigError("calls is False, which records nothing without keep: name a new folder")
@@ -48,7 +51,11 @@ def recording(
 
 @contextmanager
 def _recorded(
-    model: nn.Module, optimizer: torch.optim.Optimizer | None, keep: Path | None, calls: bool, errors_of: Sequence[str]
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    keep: Path | None,
+    calls: bool,
+    errors_of: Sequence[str] | Mapping[str, Along | None],
 ) -> Iterator[Recording]:
     keeper = None if keep is None else Keeper(keep)
     found = Recording(model, keeper, errors_of)

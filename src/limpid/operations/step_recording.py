@@ -19,7 +19,7 @@ from limpid.adjoints.watch import Watch
 from limpid.operations.arrays import Unreadable, raw
 from limpid.operations.call import Call
 from limpid.operations.compiled import Regions
-from limpid.operations.gradients.projection import Projected, found_in, wanted
+from limpid.operations.gradients.projection import Along, Projected, found_in, wanted
 from limpid.operations.gradients.reverse import reverse
 from limpid.operations.gradients.tape import Tape
 from limpid.operations.kept import Keeper
@@ -44,7 +44,12 @@ NO_NODE = 1 << 62
 class Recording:
     """What a step did so far; `verify` says what came of it."""
 
-    def __init__(self, model: nn.Module, keeper: Keeper | None = None, errors_of: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        keeper: Keeper | None = None,
+        errors_of: Sequence[str] | Mapping[str, Along | None] = (),
+    ) -> None:
         self.model, self.keeper = model, keeper
         self.facts = Facts(type(model).__name__, parameters=sum(one.numel() for one in model.parameters()))
         self.calls: list[Call] = []
@@ -59,7 +64,8 @@ class Recording:
         self.regions = Regions(model, self.path, self.custom, _source)
         self.state = torch.get_rng_state()
         self.began: float | None = None
-        self.asked = [wanted(of, model) for of in errors_of]
+        along = errors_of if isinstance(errors_of, Mapping) else dict.fromkeys(errors_of)
+        self.asked = [wanted(of, model, direction) for of, direction in along.items()]
         self.projected: dict[str, Projected] = {}
         self.exact: dict[str, float] = {}
         self.tape = Tape() if self.asked else None

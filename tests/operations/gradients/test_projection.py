@@ -41,6 +41,22 @@ def test_what_there_is_not_is_said_in_one_line_before_the_step(of: str, said: st
         limpid.recording(MODEL, errors_of=[of]).__enter__()
 
 
+@pytest.mark.parametrize(
+    ("of", "along", "said"),
+    [
+        ("mine", {"0.weight": torch.zeros(3)}, r"'mine': the direction of 0.weight has shape \[3\] of torch.float32, "),
+        ("mine", {"0.bias": torch.tensor([0, torch.nan])}, r"expected finite real numbers of shape \[2\]"),
+        ("mine", {"0.wieght": torch.zeros(2, 3)}, r"is called '0.wieght', did you mean 0.weight"),
+        ("mine", {}, "'mine' has no direction: expected a tensor of each parameter in it, by its name"),
+        ("grad", {"0.bias": torch.ones(2)}, "'grad' has a direction of its own and the name of another number"),
+        ("mine", None, "'mine' is no gradient: expected"),
+    ],
+)
+def test_what_is_no_direction_is_said_in_one_line(of: str, along: dict[str, torch.Tensor] | None, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        limpid.recording(MODEL, errors_of={of: along}).__enter__()
+
+
 def test_without_calls_there_is_no_account() -> None:
     with pytest.raises(ConfigError, match="calls is False, which sees no call whose error errors_of asks for"):
         limpid.recording(MODEL, keep="new", calls=False, errors_of=["grad"])

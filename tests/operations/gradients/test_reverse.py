@@ -111,6 +111,21 @@ def test_one_entry_is_accounted_for_as_the_engine_has_it() -> None:
     assert_near(found)
 
 
+def test_a_direction_of_ones_own_is_accounted_for_beside_others() -> None:
+    model, loss = small()
+    draw = torch.Generator().manual_seed(5)
+    along = {name: torch.randn(one.shape, generator=draw) for name, one in model[0].named_parameters(prefix="0")}
+    with limpid.recording(model, errors_of={"grad(2.bias)": None, "drawn": along}) as recorded:
+        loss().backward()
+    report = recorded.verify()
+    found = report.error_of("drawn", recorded.in_float64(loss, "drawn"))
+    assert found.engine == pytest.approx(
+        sum(float((v * model.get_parameter(name).grad).sum()) for name, v in along.items())
+    )
+    assert_near(found)
+    assert_near(report.error_of("grad(2.bias)", recorded.in_float64(loss, "grad(2.bias)")))
+
+
 def test_the_norm_of_all_is_what_clipping_takes() -> None:
     model, loss = small()
     (found,) = accounted(model, loss)

@@ -1,4 +1,4 @@
-"""Which number of the gradient is asked for: grad, grad(NAME) or grad(NAME)[i, j]."""
+"""Which number of the gradient is asked for: grad, grad(NAME), grad(NAME)[i, j], or that along a direction given."""
 
 from __future__ import annotations
 
@@ -14,23 +14,28 @@ from limpid.errors import ConfigError
 
 FORM = re.compile(r"grad(?:\((?P<name>[^()\[\]]+)\)(?:\[(?P<index>[-\d,\s]+)\])?)?")
 EXPECTED = "grad(NAME), grad(NAME)[i, j] or grad, which is that of all parameters"
+Along = Mapping[str, Tensor]
+"""A direction: of each parameter that is in it, as many numbers as it has."""
 
 
 @dataclass(frozen=True)
 class Wanted:
     """A number that depends on a gradient in proportion: ⟨v, g⟩.
 
-    v is 1 at one entry; else it is the direction of the gradient as the engine has it, held fixed: then the number is
-    its norm, and moves as the norm does, to first order.
+    v is what is given, or 1 at one entry; else it is the direction of the gradient as the engine has it, held fixed:
+    then the number is its norm, and moves as the norm does, to first order.
     """
 
     of: str
     parameters: tuple[str, ...]
     index: tuple[int, ...] | None = None
+    along: Along | None = None
 
     def directions(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """v for each parameter that a gradient came to, in float64."""
         wide = {name: gradients[name].double() for name in self.parameters if name in gradients}
+        if self.along is not None:
+            return {name: self.along[name].detach().to(one) for name, one in wide.items()}
         if self.index is not None:
             (name,) = self.parameters
             found = torch.zeros_like(wide[name])
@@ -52,11 +57,15 @@ class Projected:
     directions: dict[str, Tensor] = field(repr=False)  # v, by parameters
 
 
-def wanted(of: str, model: nn.Module) -> Wanted:
+def wanted(of: str, model: nn.Module, along: Along | None = None) -> Wanted:
     """The number that is called so.
+
+    along  its direction, where it has one of its own
 
     Raises  ConfigError for another form, a parameter that the model has not or that learns nothing, an entry outside
     """
+    if along is not None:
+        return _along(of, model, along)
     found = FORM.fullmatch(of.strip())
     if found is None:
         raise ConfigError(f"{of!r} is no gradient: expected {EXPECTED}")
@@ -67,10 +76,30 @@ def wanted(of: str, model: nn.Module) -> Wanted:
             raise ConfigError(f"{of!r}: the model has no parameter that requires a gradient")
         return Wanted(of, tuple(learned))
     name = name.strip()
+    _require(of, name, learned)
+    return Wanted(of, (name,), None if index is None else _entry(of, index, learned[name].shape))
+
+
+def _along(of: str, model: nn.Module, along: Along) -> Wanted:
+    if of == "loss" or FORM.fullmatch(of.strip()):
+        raise ConfigError(f"{of!r} has a direction of its own and the name of another number: expected another name, "
+                          f"such as 'along the update'")  # fmt: skip
+    learned = {name: one for name, one in model.named_parameters() if one.requires_grad}
+    if not along:
+        raise ConfigError(f"{of!r} has no direction: expected a tensor of each parameter in it, by its name")
+    for name, direction in along.items():
+        _require(of, name, learned)
+        shape = list(learned[name].shape)
+        if list(direction.shape) != shape or direction.is_complex() or not bool(direction.isfinite().all()):
+            raise ConfigError(f"{of!r}: the direction of {name} has shape {list(direction.shape)} of "
+                              f"{direction.dtype}, expected finite real numbers of shape {shape}")  # fmt: skip
+    return Wanted(of, tuple(along), along=along)
+
+
+def _require(of: str, name: str, learned: Mapping[str, Tensor]) -> None:
     if name not in learned:
         raise ConfigError(f"{of!r}: no parameter that requires a gradient is called {name!r}, "
                           f"{_near(name, list(learned))}")  # fmt: skip
-    return Wanted(of, (name,), None if index is None else _entry(of, index, learned[name].shape))
 
 
 def _near(name: str, names: Sequence[str]) -> str:
