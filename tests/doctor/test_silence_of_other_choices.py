@@ -140,17 +140,24 @@ def test_distances_are_negated_before_their_softmax(distances: bool) -> None:
     assert ("gradient-ascent" in found) != distances
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_the_likelihood_of_a_row_is_a_sum_over_its_tokens(whole: bool) -> None:
+@pytest.mark.parametrize(("whole", "limit"), [(True, None), (True, 1.0), (False, None)])
+def test_the_likelihood_of_a_row_is_a_sum_over_its_tokens(whole: bool, limit: float | None) -> None:
+    """Meant, or not: its size is felt where gradients are clipped. A sum over all rows is one over the batch's size."""
+
     def loss(model: nn.Module, given: Any) -> Tensor:
         each = F.cross_entropy(model(given[0]).flatten(0, 1), given[1].flatten(), reduction="none")
         return each.view_as(given[1]).sum(1).mean() if whole else each.sum()
 
     model = Decoder()
-    doctor = limpid.watch(model, torch.optim.Adam(model.parameters(), 1e-3), say=False)
-    doctor.preflight(batch(0), loss=loss)
-    doctor.close()
-    assert ("loss-summed" in alarms(doctor)) != whole
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        value = loss(model, batch(0))
+        value.backward()
+        if limit is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), limit)
+        optimizer.step()
+        doctor.step(value, batch(0))
+    assert ("loss-summed" in alarms(doctor)) == (not whole or limit is not None)
     assert "loss-summed" in [finding.rule for finding in doctor.findings]
 
 

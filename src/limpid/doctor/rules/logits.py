@@ -28,7 +28,7 @@ LOGITS_DRIFT = Rule(
     "that moves by over {slope:g} per step, the same way, for {steps:g} steps and by {whole:g} in all, with "
     "log Z by {level:g} or more; a fault above {fault:g}. Or gradients that "
     "add up to less than -{term:g} of a label's weight and fit w (p - e) + c p within "
-    "{fit:g}, of {few:g} classes or more: a term that rewards log Z",
+    "{fit:g}, of {few:g} classes or more and |log Z| above {none:g}: a term that rewards log Z",
     thresholds={
         "log_z": Threshold(30, "there bfloat16 logits have a spacing of 1/8 nat"),
         "rise": Threshold(10, "loaded weights may start high"),
