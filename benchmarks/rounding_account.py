@@ -3,6 +3,8 @@
 Every architecture of benchmarks.architectures in bf16, bf16 autocast and fp32, with weights of several seeds: what the
 account says, what is measured, and what share of it is left over. A row where contributions cancel is marked.
 
+--of held: the same with errors_of=["loss"], which weighs in float64 and holds all that calls read and wrote.
+
 --of gradients: the same, and under fp16 autocast with a scaler, of four numbers of each step: the norm of the whole
 gradient, those of two parameters' gradients, and one entry of a third's, all three drawn by seed. The rule, written
 down before the first run: where contributions do not cancel below a fifth, the account is within 5% of what is measured
@@ -25,11 +27,12 @@ import limpid
 from limpid.errors import LimpidError
 from limpid.operations.account import Account
 
-FORMATS = {"loss": ("bf16", "autocast", "fp32"), "gradients": ("bf16", "autocast", "fp32", "fp16")}
+FORMATS = {"loss": ("bf16", "autocast", "fp32"), "held": ("bf16", "autocast", "fp32"),
+           "gradients": ("bf16", "autocast", "fp32", "fp16")}  # fmt: skip
 WITHIN = 0.05
 
 
-def accounted(name: str, form: str, seed: int, spread: float | None = 0.2) -> Account:
+def accounted(name: str, form: str, seed: int, spread: float | None = 0.2, is_held: bool = False) -> Account:
     """The account of one step, with the measured deviation."""
     torch.manual_seed(seed)
     model, loss_of = ALL[name]()
@@ -41,7 +44,7 @@ def accounted(name: str, form: str, seed: int, spread: float | None = 0.2) -> Ac
         with torch.autocast("cpu", torch.bfloat16, enabled=form == "autocast"):
             return loss_of(model)
 
-    with limpid.recording(model) as recorded:
+    with limpid.recording(model, errors_of=["loss"] if is_held else []) as recorded:
         loss().backward()
         exact = recorded.in_float64(loss)
     return recorded.verify().error_of("loss", exact)
@@ -82,7 +85,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", default=list(ALL))
     parser.add_argument("--format", nargs="+", default=None, dest="forms", metavar="FORMAT")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--of", choices=("loss", "gradients"), default="loss")
+    parser.add_argument("--of", choices=tuple(FORMATS), default="loss")
     parser.add_argument(
         "--weights", choices=("wide", "own"), default="own", help="drawn with deviation 0.2, or as they begin"
     )
@@ -96,8 +99,8 @@ def main() -> None:
             for seed in range(given.seeds):
                 try:
                     found = (
-                        [accounted(name, form, seed, spread)]
-                        if given.of == "loss"
+                        [accounted(name, form, seed, spread, given.of == "held")]
+                        if given.of != "gradients"
                         else of_gradients(name, form, seed, spread)
                     )
                 except (RuntimeError, LimpidError) as error:

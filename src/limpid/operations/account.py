@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from limpid.maths.account import Account as Account
 from limpid.maths.account import Part, account_of
 from limpid.operations.call import Call, Check
-from limpid.operations.gradients.projection import found_in
+from limpid.operations.gradients.projection import LOSS, found_in
 
 if TYPE_CHECKING:
     from limpid.operations.report import Report
@@ -18,7 +18,7 @@ def account(report: Report, of: str, exact: float | None) -> Account:
 
     Raises  ConfigError for a number that was not asked for
     """
-    if of == "loss":
+    if of == LOSS and of not in report.projected:
         parts = [_part(call, call.error, call.inherited_error, call.beyond) for call in report.calls]
         unknown = sum(call.phase == "forward" and call.check is Check.UNCHECKED for call in report.calls)
         return account_of(of, parts, unknown=unknown, engine=report.began, exact=exact)

@@ -38,8 +38,8 @@ def recording(
            every call is looked at, runs as it is
     errors_of  numbers of the gradient whose error is accounted for beside the loss's: grad(NAME), which is its norm,
            grad(NAME)[i, j], or grad, the norm of all; or by names of one's own with a direction each, a tensor for
-           each parameter: {"grad": None, "along the update": {"head.weight": v}}. What calls read and wrote is held
-           until the backward pass ends
+           each parameter: {"grad": None, "along the update": {"head.weight": v}}. Of loss: its account with
+           all that is beyond the first order. What calls read and wrote is held until the backward pass ends
     """
     if not calls and keep is None:
         raise ConfigError("calls is False, which records nothing without keep: name a new folder")

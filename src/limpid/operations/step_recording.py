@@ -127,6 +127,8 @@ class Recording:
         if isinstance(root, Tensor) and root.numel() == 1 and not root.is_complex():
             with _disable_current_modes():
                 self.began = float(root.detach()) + (self.began or 0.0)
+                if self.tape is not None:
+                    self.tape.roots.append((root.detach(), len(self.tape.entries)))
 
     def begin(self, operation: Any, node: Any) -> Call:
         """A call, where it stands."""
@@ -145,7 +147,7 @@ class Recording:
     def updating(self, *_: Any) -> None:
         """The optimizer begins."""
         self.phase = "update"
-        if self.tape is not None and all(name in self.tape.gradients for one in self.asked for name in one.parameters):
+        if self.tape is not None and self.tape.has_all(self.asked):
             self.project()
         if self.keeper is not None:
             self.keeper.gradients(self.model)

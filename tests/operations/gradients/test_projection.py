@@ -33,7 +33,7 @@ def test_all_are_one_direction() -> None:
         ("grad(0.weight)[1]", r"expected an entry of shape \[2, 3\]"),
         ("grad(0.weight)[2, 0]", r"expected an entry of shape \[2, 3\]"),
         ("grad(0.weight)[-, 0]", r"expected an entry of shape \[2, 3\]"),
-        ("weight", r"'weight' is no gradient: expected grad\(NAME\), grad\(NAME\)\[i, j\] or grad"),
+        ("weight", r"'weight' is no gradient: expected grad\(NAME\), grad\(NAME\)\[i, j\], grad, .* or loss"),
     ],
 )
 def test_what_there_is_not_is_said_in_one_line_before_the_step(of: str, said: str) -> None:

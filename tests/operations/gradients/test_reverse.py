@@ -97,6 +97,16 @@ def test_an_expert_that_rounding_chose_is_accounted_for() -> None:
     assert abs(found.beyond) > 0.01 * abs(found.measured or 0)
 
 
+@pytest.mark.parametrize("form", ["bf16", "autocast", "fp16"])
+@pytest.mark.parametrize("name", ["GPT-2", "Mixtral", "net", "recurrent"])
+def test_what_is_asked_for_of_the_loss_is_all_of_its_deviation(name: str, form: str) -> None:
+    model, loss_of = step_of(name)
+    if form == "bf16":
+        model = model.bfloat16()
+    (found,) = accounted(model.eval(), lambda: loss_of(model), ["loss"], form)
+    assert_near(found)
+
+
 def small() -> tuple[nn.Module, Callable[[], Tensor]]:
     torch.manual_seed(4)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
@@ -175,10 +185,11 @@ def test_micro_batches_add_up() -> None:
     def loss() -> Tensor:
         return (model(parts[0]).square().mean() + model(parts[1]).square().mean()) / 2
 
-    with limpid.recording(model, errors_of=["grad"]) as recorded:
+    with limpid.recording(model, errors_of=["grad", "loss"]) as recorded:
         for part in parts:
             (model(part).square().mean() / 2).backward()
     assert_near(recorded.verify().error_of("grad", recorded.in_float64(loss, "grad")))
+    assert_near(recorded.verify().error_of("loss", recorded.in_float64(loss)))
 
 
 class Written(nn.Module):
@@ -230,7 +241,7 @@ class Bent(nn.Module):
 
 def test_both_passes_of_a_custom_function_are_accounted_for() -> None:
     model = Bent()
-    for found in accounted(model, model.forward, ["grad", "grad(weight)[5]"]):
+    for found in accounted(model, model.forward, ["grad", "grad(weight)[5]", "loss"]):
         assert_near(found)
 
 

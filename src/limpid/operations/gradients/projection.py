@@ -1,4 +1,4 @@
-"""Which number of the gradient is asked for: grad, grad(NAME), grad(NAME)[i, j], or that along a direction given."""
+"""Which number of the step is asked for: loss, grad, grad(NAME), grad(NAME)[i, j], or that along a direction given."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from torch import Tensor, nn
 from limpid.errors import ConfigError
 
 FORM = re.compile(r"grad(?:\((?P<name>[^()\[\]]+)\)(?:\[(?P<index>[-\d,\s]+)\])?)?")
-EXPECTED = "grad(NAME), grad(NAME)[i, j] or grad, which is that of all parameters"
+EXPECTED = "grad(NAME), grad(NAME)[i, j], grad, which is that of all parameters, or loss"
+LOSS = "loss"
 Along = Mapping[str, Tensor]
 """A direction: of each parameter that is in it, as many numbers as it has."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A number that depends on a gradient in proportion: ⟨v, g⟩.
+    """A number that depends on a gradient in proportion: ⟨v, g⟩; without parameters what the backward pass began at.
 
     v is what is given, or 1 at one entry; else it is the direction of the gradient as the engine has it, held fixed:
     then the number is its norm, and moves as the norm does, to first order.
@@ -66,6 +67,8 @@ def wanted(of: str, model: nn.Module, along: Along | None = None) -> Wanted:
     """
     if along is not None:
         return _along(of, model, along)
+    if of == LOSS:
+        return Wanted(of, ())
     found = FORM.fullmatch(of.strip())
     if found is None:
         raise ConfigError(f"{of!r} is no gradient: expected {EXPECTED}")
@@ -81,7 +84,7 @@ def wanted(of: str, model: nn.Module, along: Along | None = None) -> Wanted:
 
 
 def _along(of: str, model: nn.Module, along: Along) -> Wanted:
-    if of == "loss" or FORM.fullmatch(of.strip()):
+    if of == LOSS or FORM.fullmatch(of.strip()):
         raise ConfigError(f"{of!r} has a direction of its own and the name of another number: expected another name, "
                           f"such as 'along the update'")  # fmt: skip
     learned = {name: one for name, one in model.named_parameters() if one.requires_grad}
@@ -122,7 +125,7 @@ def found_in(projected: Mapping[str, Projected], of: str) -> Projected:
     Raises  ConfigError where it was not asked for, or no gradient came
     """
     if of not in projected:
-        there = ", ".join(["loss", *projected])
+        there = ", ".join(dict.fromkeys([LOSS, *projected]))
         raise ConfigError(f"no error of {of!r} is known, there are {there}: limpid.recording(model, "
                           f"errors_of=[{of!r}]) asks for it, and a backward pass has to come to it")  # fmt: skip
     return projected[of]

@@ -51,6 +51,12 @@ class _Running:
             self.engine += float((direction * gradients[name].double()).sum())
             self.sensitivities.add(views[name], direction)
 
+    def begin_at(self, roots: Sequence[tuple[Tensor, float]]) -> None:
+        """Where the backward pass began: the number itself."""
+        for view, value in roots:
+            self.engine += value
+            self.sensitivities.add(view, torch.ones(view.shape, dtype=torch.float64, device=view.device))
+
     @property
     def result(self) -> Projected:
         return Projected(self.wanted.of, self.engine, self.errors, self.beyond, self.unknown, self.directions)
@@ -58,20 +64,26 @@ class _Running:
 
 def reverse(tape: Tape, asked: Sequence[Wanted]) -> list[Projected]:
     """What moved each number; those without a gradient that came are left out."""
-    found = [_Running(one) for one in asked if any(name in tape.gradients for name in one.parameters)]
+    found = [_Running(one) for one in asked if _has_come(one, tape)]
     names = sorted({name for one in found for name in one.wanted.parameters if name in tape.gradients})
-    end = max((tape.gradients[name][1] for name in names), default=0)
+    begun = [] if all(one.wanted.parameters for one in found) else [number for _, number in tape.roots]
+    end = max([tape.gradients[name][1] for name in names] + begun, default=0)
     back = _Back(found, tape.exact, {place_of(one) for entry in tape.entries for one in entry.results})
     with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.enable_grad():
         for entry in reversed(tape.entries[end:]):
             back.before(entry)
         views = {name: tape.gradients[name][0] for name in names}
         values = {name: back.past.value(view).detach().clone() for name, view in views.items()}
+        roots = [(view, float(back.past.value(view))) for view, _ in tape.roots]
         for one in found:
-            one.begin(values, views)
+            one.begin(values, views) if one.wanted.parameters else one.begin_at(roots)
         for entry in reversed(tape.entries[:end]):
             back.over(entry)
     return [one.result for one in found]
+
+
+def _has_come(wanted: Wanted, tape: Tape) -> bool:
+    return any(name in tape.gradients for name in wanted.parameters) if wanted.parameters else bool(tape.roots)
 
 
 @dataclass

@@ -7,6 +7,7 @@ there, had nothing been rounded since the step began.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from limpid.adjoints.aten import mapped
 from limpid.operations.gradients.again import follow
 from limpid.operations.gradients.entry import Entry, Written, is_plain, views_of
 from limpid.operations.gradients.memory import Exact
+from limpid.operations.gradients.projection import Wanted
 
 
 @dataclass
@@ -29,6 +31,8 @@ class Tape:
     entries: list[Entry] = field(default_factory=list)
     gradients: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
     """Of parameters, where their gradients lie, and how many entries there were when the last part of it came."""
+    roots: list[tuple[Tensor, int]] = field(default_factory=list)
+    """What backward passes began at, and how many entries there were."""
     exact: Exact = field(default_factory=Exact)
     hooks: list[RemovableHandle] = field(default_factory=list)
 
@@ -38,11 +42,17 @@ class Tape:
             if parameter.requires_grad:
                 self.hooks.append(parameter.register_post_accumulate_grad_hook(_Came(self, name)))
 
+    def has_all(self, asked: Sequence[Wanted]) -> bool:
+        """Whether all that numbers need has come."""
+        return all(
+            all(name in self.gradients for name in one.parameters) and (one.parameters or self.roots) for one in asked
+        )
+
     def end(self) -> None:
         """Notice none any more, and let go of all memory."""
         for hook in self.hooks:
             hook.remove()
-        self.hooks, self.entries, self.gradients, self.exact = [], [], {}, Exact()
+        self.hooks, self.entries, self.gradients, self.roots, self.exact = [], [], {}, [], Exact()
 
     def add(self, number: int, operation: Any, args: Any, kwargs: Any, made: Any, before: Written) -> None:
         """A call that was made."""
