@@ -71,3 +71,39 @@ def test_checkpoints_and_hooks_on_gradients_are_not_accused() -> None:
     net = Net()
     net.first.weight.register_hook(lambda gradient: gradient * 0.5)
     assert found(net) == []
+
+
+@pytest.mark.parametrize("name", ["Gelu", "LayerNorm", "Silu", "Softmax"])
+def test_a_loop_without_preflight_is_looked_at_too(name: str) -> None:
+    for kind, count in ((wrong, 1), (right, 0)):
+        net = net_of(kind, name, 0)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        doctor = Doctor(net, optimizer, say=False)
+        for seed in range(3):
+            batch = torch.randn(ROWS, LENGTH, WIDTH, generator=torch.Generator().manual_seed(seed))
+            loss = net(batch).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, batch)
+        assert len([one for one in doctor.findings if one.rule == RULE]) == count
+        assert dict(doctor.skipped) == {}
+
+
+def test_the_gradients_of_a_loop_are_those_without_a_doctor() -> None:
+    ends = []
+    for watching in (True, False):
+        torch.manual_seed(0)
+        net = net_of(wrong, "Gelu", 0)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        doctor = Doctor(net, optimizer, say=False) if watching else None
+        for seed in range(3):
+            batch = torch.randn(ROWS, LENGTH, WIDTH, generator=torch.Generator().manual_seed(seed))
+            loss = net(batch + 0.1 * torch.randn_like(batch)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if doctor is not None:
+                doctor.step(loss, batch)
+        ends.append([p.detach().clone() for p in net.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*ends, strict=True))

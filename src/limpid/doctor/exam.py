@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from limpid.adjoints.adjoint import Adjoint
 from limpid.doctor.calls import Call, Micro, call_for, find_logits, find_rows, micro_batches, nothing_to_learn
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.forward_probe import AttentionExam, Flow, flow, left_to_chance, shortcut_gains
@@ -22,7 +23,7 @@ from limpid.doctor.replay import nan_replay
 from limpid.doctor.replay.step_replay import RecordedPass
 from limpid.doctor.row_probe import RowProbe
 from limpid.doctor.shield import Obstacle, Shield
-from limpid.doctor.trial_pass import TrialPass, try_once
+from limpid.doctor.trial_pass import TrialPass, held_against_forward, try_once
 from limpid.doctor.undisturbed import seeded, undisturbed
 from limpid.doctor.watched import Watched
 from limpid.doctor.weights import fresh as looks_fresh
@@ -42,6 +43,7 @@ class Exam(Watched):
     later: bool = False  # whether it is made again, at a later step
     seen_norms: dict[str, float | None] = field(default_factory=dict)  # of gradients of a real step, where one was seen
     seen_loss_gradients: list[LossGradient] = field(default_factory=list)
+    own_backward: bool = False  # whether a real step went through a Function of somebody's own
     skipped: Skipped = field(default_factory=Skipped)  # what could not be checked, and why
 
     @property
@@ -116,6 +118,15 @@ class Exam(Watched):
         """Of each parameter's gradient, None without one: of the trial, or of a real step."""
         return self.trial.norms if self.call is None and self.trial is not None else self.seen_norms
 
+    @cached_property
+    def adjoints(self) -> list[Adjoint]:
+        """Backward passes by hand, held against their forward passes: of the trial, or of a call that a loop made."""
+        if self.trial is not None or not self.own_backward or self.usual_call is None or not self.may_call:
+            return [] if self.trial is None else self.trial.adjoints
+        with self.skipped.noting("backward passes by hand"):
+            return held_against_forward(self.model, self.usual_call, self.shield)
+        return []
+
     @property
     def has_nothing_to_learn(self) -> bool:
         """Whether every gradient is 0 because of what the batch holds: no advantage, or no target that is learned."""
@@ -177,23 +188,21 @@ class Exam(Watched):
         """The same with other random numbers."""
         return None if self.plain is None else self.logits(self.probe, seed=1)
 
-    def logits(self, call: Call | None, training: bool = False, seed: int = 0, inner: bool = False) -> Tensor | None:
-        """Logits of a call, of the core alone where it is `inner`, in float32; None where there are none."""
-        return self._found(find_logits, call, training, seed, inner)
+    def logits(self, call: Call | None, training: bool = False, seed: int = 0) -> Tensor | None:
+        """Logits of a call, in float32, with the probe's random numbers; None where there are none."""
+        return self._found(find_logits, call, training, seed)
 
     def output(self, call: Call, training: bool = False) -> Tensor | None:
         """What comes of a call, one number or more for each row, in float32."""
         return self._found(find_rows, call, training, 0)
 
-    def _found(
-        self, find: Callable[[Any], Tensor | None], call: Call | None, training: bool, seed: int, inner: bool = False
-    ) -> Any:
+    def _found(self, find: Callable[[Any], Tensor | None], call: Call | None, training: bool, seed: int) -> Any:
         if call is None or (self.refused and call is not self.probe):
             return None
         with self.skipped.noting("the forward pass"), undisturbed(self.shield):
             self.model.train(training)
             seeded(seed)
-            found = find(call.make(self.info.core if inner else self.model))
+            found = find(call.make(self.model))
             return None if found is None else found.detach().float()
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,20 +18,28 @@ MOST = 200_000
 
 def other_leaves(root: Any, known: Container[int]) -> list[nn.Parameter]:
     """Parameters that a loss will give a gradient to, but for those whose identities are known."""
+    leaves = (getattr(node, "variable", None) for node in _nodes(root))
+    return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter) and id(leaf) not in known]
+
+
+def has_own_backward(root: Any) -> bool:
+    """Whether an autograd.Function that is not PyTorch's own stands between a loss and its leaves."""
+    kinds = (getattr(type(node), "_forward_cls", None) for node in _nodes(root))
+    return any(kind is not None and not kind.__module__.startswith("torch.") for kind in kinds)
+
+
+def _nodes(root: Any) -> Iterator[Any]:
     start = root.grad_fn if isinstance(root, Tensor) else None
-    todo, seen, found = [start], {start}, []
+    todo, seen = [start], {start}
     while todo and len(seen) < MOST:
         node = todo.pop()
         if node is None:
             continue
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, nn.Parameter) and id(leaf) not in known:
-            found.append(leaf)
+        yield node
         for after, _ in node.next_functions:
             if after not in seen:
                 seen.add(after)
                 todo.append(after)
-    return found
 
 
 @dataclass

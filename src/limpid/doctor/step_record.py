@@ -80,6 +80,7 @@ class StepRecord:
     shares: list[tuple[str, Tensor, Tensor | None]] = field(default_factory=list)  # function, root, mean, of each pass
     spread_out: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shapes that a loss compared all with all
     not_logarithms: tuple[float, float] | None = None  # least and largest of what kl_div got as logarithms, above 0
+    own_backward: bool = False  # whether a Function of somebody's own stands in the graph, at the first step
     backward_again: int = 0  # passes from a loss that one of this step has begun with
     loaded_itself: int = 0  # updates since the state_dict() that was loaded back, without a copy
     checkpoint_blind: bool = False  # whether a reentrant checkpoint had no input with a gradient
@@ -251,13 +252,11 @@ class History:
     # what single rules remember
     next_token_classes: int = 0  # size of the vocabulary, where the loss teaches tokens
     decay_done: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # Σ η λ so far, by group
-    gains_begun: float | None = None  # mean size of the decayed gains of norms when first seen
     moved_against_rounding: int = 0  # elements
     spacings: float = 0.0  # of the format that small updates have added up to
     rounding_seen: int = 0  # the step at which that was counted last
     eval_since: int | None = None
     count: float = 0.0  # steps that the optimizer counts
-    restarts: int = 0  # times that this count went back and the rate fell with it
     steps_apart: Counter[bool] = field(default_factory=Counter)  # by whether weights moved without an evaluation
     idle: dict[tuple[str, str], tuple[int, Tensor]] = field(default_factory=dict)  # matrix, side: looks, units
     idle_looks: Counter[int] = field(default_factory=Counter)  # at gradients of optimizers that never stepped
@@ -267,12 +266,9 @@ class History:
     followed: set[int] = field(default_factory=set)  # schedules whose rate some update had
     trained: set[str] = field(default_factory=set)  # parameters that some update had a gradient of
     learned: set[str] = field(default_factory=set)  # parameters that required a gradient at some update
-    stood: set[str] = field(default_factory=set)  # parameters that had no gradient at some update
-    frozen: set[str] | None = None  # those that require none, at the last look
-    stage: int | None = None  # the look that found others
+    stood: set[str] = field(default_factory=set)  # parameters that required no gradient at some update
     turns: bool = False  # whether some of these learned later
     began_fresh: bool = False  # whether the weights were as they were drawn at the first pass
-    own_token: tuple[bool, bool] | None = None  # whether outputs depend on their own token, on later ones; if asked
     last_targets: tuple[int, float] | None = None  # how many, and the mean of their cubes
     rates_begun: dict[int, float] = field(default_factory=dict)  # largest rate, by step
     copies: list[WeightCopy] | None = None  # of the model, once looked for
@@ -287,6 +283,7 @@ class History:
     never_advanced: bool = False
     references: dict[object, float] = field(default_factory=dict)  # log-probability of an answer when first seen, nats
     returned: deque[float] = field(default_factory=lambda: deque(maxlen=64))  # its change since then, over its rounding
+    equal_pairs: int = 0  # pairs in a row whose answers are the same
     stops: dict[str, int] = field(default_factory=dict)  # answers, and what of them teaches to stop
     skips: deque[bool] = field(default_factory=lambda: deque(maxlen=400))
     streaks: Counter[str] = field(default_factory=Counter)

@@ -18,7 +18,7 @@ from limpid.doctor.calls import Call, micro_batches
 from limpid.doctor.contracts import LayerProbe
 from limpid.doctor.drawn import measured
 from limpid.doctor.finding import Skipped
-from limpid.doctor.graph_leaves import other_leaves
+from limpid.doctor.graph_leaves import has_own_backward, other_leaves
 from limpid.doctor.hooks import LISTENERS
 from limpid.doctor.idle_units import idle_units, linear_maps
 from limpid.doctor.kept_states import KeptStates
@@ -27,7 +27,7 @@ from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.pass_recorder import Judge, PassRecorder, guarded
 from limpid.doctor.rule import Probe
 from limpid.doctor.rules.gradient_flow import GRADIENT_CUT
-from limpid.doctor.sampling import Sampling, Votes
+from limpid.doctor.sampling import Sampling
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
 from limpid.doctor.weight_trail import WeightTrail, steps_counted
@@ -60,7 +60,6 @@ class StepRecorder(PassRecorder):
         self._trail = WeightTrail(watched.sentinels())
         self._stepped: list[Tensor] = []  # what the update of the step before was given
         self._stepping: list[Tensor] = []  # and that of this one
-        self._votes = Votes()
         self._sampling = Sampling()
         self._states = KeptStates()
         self._scaler_given = watched.scaler is not None
@@ -150,9 +149,8 @@ class StepRecorder(PassRecorder):
                 self.history.passes.add(info.model.training)
                 self._sampling.passed(Call.to(info.model, args, kwargs).ids)
             if outer and self.steps and info.model.training and info.dropout_rate > 0:
-                self.history.random_evaluations += self._votes.passed(args, kwargs)
+                self.history.random_evaluations += 1
             return
-        self._votes.ended()
         if outer and self._never_reported:
             self.end()
         record = self.record
@@ -227,6 +225,8 @@ class StepRecorder(PassRecorder):
                 record.means = []
         if record.number < self.first_step + EARLY and Probe.GRAPH in self.probes and not self.watched.info.sharded:
             record.other_leaves += other_leaves(tensor, self.watched.info.names)
+        if record.number == self.first_step and Probe.BACKWARD in self.probes and not self.watched.info.sharded:
+            record.own_backward |= has_own_backward(tensor)
         self._depth += 1
         if record.read and self._depth == 1 and Probe.PASSES in self.probes and not record.updated:
             record.passes = record.passes or PassGradients(self._trained())
@@ -256,8 +256,7 @@ class StepRecorder(PassRecorder):
         looked_at = self._trail.parameters if not self.watched.optimizers else stepped.values()
         if not record.sampled:
             looked_at = [p for p in self._trail.parameters if id(p) in stepped or not self.watched.optimizers]
-        masters = self.watched.masters  # no backward pass adds to these
-        there = [(p, p.grad) for p in looked_at if p.grad is not None and not p.grad.is_sparse and id(p) not in masters]
+        there = [(p, p.grad) for p in looked_at if p.grad is not None and not p.grad.is_sparse]
         kept = [(p, local(grad)) for p, grad in there if local(grad).numel()]
         for (parameter, _), norm in zip(kept, update_sample.norms_of([g for _, g in kept]), strict=True):
             record.left_over = max(record.left_over, norm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -165,8 +165,7 @@ def try_once(
 
         logits.grad_fn.register_prehook(back)
 
-    names = {id(module): name for name, module in model.named_modules()}
-    by_hand = Watch(model, partial(standing, names), contextlib.nullcontext, CALLS)
+    by_hand = _watch(model)
     own = [function for function in (loss, loss_function) if function is not None]
     with undisturbed(Shield(model, own), gradients=True):
         handles = [
@@ -195,6 +194,25 @@ def try_once(
             seen.norms[name] = None if gradient is None else float(gradient.detach().float().norm())
         seen.slope = _slope(model, compute, abs(seen.loss) or 1.0)
     return seen
+
+
+def _watch(model: nn.Module) -> Watch:
+    names = {id(module): name for name, module in model.named_modules()}
+    return Watch(model, partial(standing, names), contextlib.nullcontext, CALLS)
+
+
+def held_against_forward(model: nn.Module, call: Call, shield: Shield) -> list[Adjoint]:
+    """The custom Functions of one forward pass, each held against it, along gradients of the outputs that are drawn."""
+    by_hand = _watch(model)
+    with undisturbed(shield, gradients=True):
+        seeded()
+        with watched(by_hand):
+            made = call.make(model)
+        given = [made] if isinstance(made, Tensor) else made.values() if isinstance(made, Mapping) else made
+        outputs = [t for t in given if isinstance(t, Tensor) and t.requires_grad] if isinstance(given, Iterable) else []
+        if outputs:
+            torch.autograd.backward(outputs, [torch.randn_like(t) for t in outputs])
+    return by_hand.found
 
 
 def loss_of(

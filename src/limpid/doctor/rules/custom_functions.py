@@ -27,7 +27,7 @@ NOT_ADJOINT = Rule(
     thresholds={"near": Threshold(0.01, "the slope of another GELU, tanh for erf, is no further off")},
     cost="some forward and backward passes of two calls of each custom Function, before the first step",
     needs=(Probe.BACKWARD,),
-    cause="a term, a scale, a mask or a sign is missing in its backward",
+    cause="the incoming gradient, a term, a scale, a mask or a sign is missing in its backward",
     fix="derive its backward from its forward; torch.autograd.gradcheck in float64 confirms it; where it is meant, "
     "declare it: @limpid.surrogate",
     refuted_by="a ratio of 1 along random directions; a gradient that is another on purpose, which `limpid.surrogate` "
@@ -41,7 +41,7 @@ def not_adjoint(exam: Exam) -> Iterator[Finding]:
     from limpid.adjoints.adjoint import Verdict
 
     said = set()
-    for one in () if exam.trial is None else exam.trial.adjoints:
+    for one in exam.adjoints:
         worst = one.worst
         if one.verdict is Verdict.SURROGATE and one.why.startswith(DECLARED):
             exam.skipped.note(f"{NOT_ADJOINT.slug} of {one.function}", one.said)

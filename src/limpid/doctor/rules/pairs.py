@@ -71,6 +71,29 @@ REFERENCE_DRIFTS = Rule(
     explains=("preference-inverted",),
 )
 
+SIDES_EQUAL = Rule(
+    "pair-sides-equal",
+    FAMILY,
+    detects="Pairs whose chosen and rejected answers are the same: nothing is preferred.",
+    equation=r"y_w = y_l",
+    source="Rafailov et al. 2023, eq. 7, arXiv:2305.18290: the gradient is that of ln π(y_w) - ln π(y_l)",
+    threshold="exact: chosen and rejected tokens of every pair are equal, in {steps:g} batches in a row and {pairs:g} "
+    "pairs or more; also where a batch holds all chosen rows and then all rejected ones",
+    thresholds={
+        "steps": Threshold(3, "one batch of ties may be"),
+        "pairs": Threshold(6, "of real preferences not one is a tie"),
+    },
+    cost="one comparison of two arrays of integers",
+    needs=(Probe.BATCH,),
+    cause="both columns are read from one, or one list is filled twice",
+    fix="print one pair: chosen and rejected should differ",
+    refuted_by="one pair whose answers differ",
+    explains=(
+        "reference-not-fixed", "loss-constant", "epsilon-dominates", "rows-duplicated", "loss-plateau",
+        "loss-never-falls",
+    ),
+)  # fmt: skip
+
 MOST = 4096
 """Answers whose reference is remembered."""
 
@@ -129,6 +152,50 @@ def _holds(row: list[int], wanted: list[int]) -> bool:
     """Whether a row is the wanted one, with padding before or after it."""
     begin = next((i for i in range(len(row) - len(wanted) + 1) if row[i : i + len(wanted)] == wanted), None)
     return begin is not None and len({*row[:begin]}) <= 1 and len({*row[begin + len(wanted) :]}) <= 1
+
+
+@on_step(SIDES_EQUAL)
+def both_the_same(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rule = SIDES_EQUAL
+    pairs = [one for micro in record.micros for one in _pairs(micro)]
+    same = bool(pairs) and all(one == other for one, other in pairs)
+    history.equal_pairs = history.equal_pairs + len(pairs) if same else 0
+    if history.in_a_row(rule.slug, same) >= rule["steps"] and history.equal_pairs >= rule["pairs"]:
+        yield rule.finding(
+            severity="fault",
+            step=record.number,
+            where="batch",
+            says=f"chosen and rejected answers of all {history.equal_pairs} pairs of the last batches are the same "
+            "tokens: nothing is preferred, and the margin is 0 whatever is learned.",
+            evidence={"pairs": history.equal_pairs},
+        )
+
+
+def _pairs(micro: Micro) -> Iterator[tuple[list[int], list[int]]]:
+    """Chosen and rejected row of each pair: by name, or as the two halves of rows that are answers to prompts."""
+    chosen, rejected = _rows_of(micro, "chosen"), _rows_of(micro, "rejected")
+    ids, mask = micro.array("input_ids"), micro.array("completion_mask")
+    halves = ids is not None and mask is not None and mask.shape == ids.shape and len(ids) % 2 == 0
+    if not chosen and halves and ids is not None and mask is not None and not micro.is_rewarded:
+        rows = [
+            row[: int(there.nonzero()[0][-1]) + 1].tolist()
+            for row, there in zip(ids, mask > 0, strict=True)
+            if there.any()
+        ]
+        if len(rows) == len(ids) and _prompts_agree(ids, mask > 0):
+            chosen, rejected = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    if len(chosen) == len(rejected):
+        yield from zip(chosen, rejected, strict=True)
+
+
+def _prompts_agree(ids: np.ndarray, answered: np.ndarray) -> bool:
+    """Whether the second half of the rows has the prompts of the first, in its order: what stands before answers."""
+    half = len(ids) // 2
+    starts = answered.argmax(1)
+    one, other = starts[:half], starts[half:]
+    return bool((one == other).all()) and all(
+        (ids[i, :begin] == ids[half + i, :begin]).all() and begin > 0 for i, begin in enumerate(one)
+    )
 
 
 @on_step(REFERENCE_MOVES)
