@@ -115,6 +115,7 @@ class StepRecord:
     rates: list[float] = field(default_factory=list)  # of the groups of the optimizer that stepped last
     group_rates: dict[int, float] = field(default_factory=dict)  # of all groups, as `Watched.groups` numbers them
     update: UpdateSample | None = None
+    has_gradient: set[int] = field(default_factory=set)  # parameters, at the update, on sampled steps
     idle: set[int] = field(default_factory=set)  # optimizers that never stepped, with gradients of their own
     kept: set[int] = field(default_factory=set)  # those of them that had gradients before the backward pass
     scheduled: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)  # set, used
@@ -216,6 +217,17 @@ class StepRecord:
 
 
 @dataclass
+class TakingPart:
+    """Which parameters the losses reach, from look to look, by identity."""
+
+    always: set[int] = field(default_factory=set)  # had a gradient at each of the last looks
+    looks: int = 0  # how many
+    evaluated: bool = False  # whether the model was evaluated since the last of them
+    gone: set[int] = field(default_factory=set)  # had none at the next
+    since: int = 0  # looks since then
+
+
+@dataclass
 class History:
     """What earlier steps were like; `take` adds one."""
 
@@ -265,6 +277,7 @@ class History:
     )  # what each schedule set and what was used, as long as these differ
     followed: set[int] = field(default_factory=set)  # schedules whose rate some update had
     trained: set[str] = field(default_factory=set)  # parameters that some update had a gradient of
+    taking_part: TakingPart = field(default_factory=TakingPart)
     learned: set[str] = field(default_factory=set)  # parameters that required a gradient at some update
     stood: set[str] = field(default_factory=set)  # parameters that required no gradient at some update
     turns: bool = False  # whether some of these learned later

@@ -311,6 +311,7 @@ class StepRecorder(PassRecorder):
         record.scheduled |= rates_set(self.watched.schedulers, optimizer)
         if record.sampled:
             record.idle = self._idle_with_gradients()
+            record.has_gradient |= {id(p) for p in self._stepping if p.grad is not None}
         record.group_rates |= {i: rate_of(g) for i, g in self.watched.groups if id(g) in own}
         if record.norm == 0:  # of a clip that had nothing to clip, or indeed of all
             record.norm_tensor = None
