@@ -173,6 +173,19 @@ def test_memory_that_is_let_go_of_is_not_held() -> None:
     assert (exact.size, exact.has(view)) == (0, False)
 
 
+def test_an_update_that_the_recording_does_not_know_is_no_part_of_the_next_loss() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(8, 1)
+    x = torch.randn(16, 8)
+    with limpid.recording(model) as recorded:
+        for _ in range(2):
+            model.zero_grad()
+            model(x).tanh().mean().backward()
+            for one in model.parameters():
+                one.data.addcdiv_(one.grad, one.detach().abs() + 0.3, value=-0.1)
+    assert all(call.inherited_error == 0 for call in recorded.verify().calls)
+
+
 @pytest.mark.parametrize("errors_of", [[], ["grad"]])
 def test_a_step_partly_in_float64_is_the_same_to_the_bit(errors_of: list[str]) -> None:
     model = Held()

@@ -59,7 +59,7 @@ class Recording:
         self.nodes: set[int] = set()
         self.hooks: list[RemovableHandle] = []
         self.slices: dict[int, Slice] = {}  # by the number of the node of what wrote there
-        self.unrounded = Unrounded()
+        self.unrounded = Unrounded(model)
         self.custom = Watch(model, lambda: (self.path.innermost, _source()))
         self.regions = Regions(model, self.path, self.custom, _source)
         self.state = torch.get_rng_state()

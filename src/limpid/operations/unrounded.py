@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -48,7 +48,8 @@ class Enters(NamedTuple):
 class Unrounded:
     """Filled while a step is taken, call by call; of memory that is let go of, nothing is held."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
         self.whole = Exact()  # x*
         self.apart = Exact()  # x°, of what takes no part
         self.origins: dict[int, Call] = {}  # of memory of x° that is another than the engine's
@@ -68,7 +69,8 @@ class Unrounded:
         self._sweep()
         if is_view(entry):
             return None
-        if not takes_part and self.apart.size + sum(8 * one.numel() for one in entry.results) > MOST:
+        is_too_large = self.apart.size + sum(8 * one.numel() for one in entry.results) > MOST
+        if not takes_part and (is_too_large or self._is_weight(entry)):
             self.forget(entry)
             return None
         try:
@@ -136,6 +138,11 @@ class Unrounded:
         """With forward derivatives."""
         with torch._C._ForceDispatchKeyGuard(*self.keys), forward_ad.dual_level():
             yield
+
+    def _is_weight(self, entry: Entry) -> bool:
+        """Whether it writes to a parameter: the loss is that of weights as the engine has them."""
+        places = {place_of(view) for view, _ in entry.before}
+        return bool(places) and any(place_of(one) in places for one in self.model.parameters() if is_plain(one))
 
     def _begins(self, one: Tensor) -> bool:
         return self.apart.has(one) and place_of(one) in self.origins
