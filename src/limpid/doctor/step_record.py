@@ -296,6 +296,8 @@ class History:
     never_advanced: bool = False
     references: dict[object, float] = field(default_factory=dict)  # log-probability of an answer when first seen, nats
     returned: deque[float] = field(default_factory=lambda: deque(maxlen=64))  # its change since then, over its rounding
+    one_kind: int = 0  # rows in a row with one truth value as their label
+    kind: bool | None = None  # which
     equal_pairs: int = 0  # pairs in a row whose answers are the same
     stops: dict[str, int] = field(default_factory=dict)  # answers, and what of them teaches to stop
     skips: deque[bool] = field(default_factory=lambda: deque(maxlen=400))

@@ -11,6 +11,7 @@ from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from limpid.doctor.calls import Micro
     from limpid.doctor.step_record import History, StepRecord
     from limpid.doctor.watched import Watched
 
@@ -36,6 +37,28 @@ OUT_OF_REACH = Rule(
     refuted_by="targets within the range",
     explains=("loss-plateau",),
 )
+
+ONE_ANSWER = Rule(
+    "labels-of-one-kind",
+    FAMILY,
+    detects="Labels that say yes or no, and say the same for every row.",
+    equation=r"y_i = y_1 \text{ for all } i",
+    source="definition; Python's documentation of bool: every text but the empty one is true",
+    threshold="exact: labels of truth values, one for each row, all the same in {batches:g} batches in a row with "
+    "{rows:g} rows or more",
+    thresholds={
+        "batches": Threshold(10, "a batch may be of one kind"),
+        "rows": Threshold(128, "one in 20 of the other kind would be there but for one in 700"),
+    },
+    cost="one comparison of as many truth values as there are rows",
+    needs=(Probe.BATCH,),
+    cause="bool('False') is True; a comparison with what no row has; a column that was filled in",
+    fix="label == 'True', and count both kinds before training",
+    refuted_by="one row with the other label",
+    explains=("loss-plateau",),
+)
+
+LABELS = ("labels", "label", "targets", "target", "y", "desirable", "is_desirable")
 
 TARGET_IN_INPUTS = Rule(
     "target-in-inputs",
@@ -207,3 +230,36 @@ def cast_with_the_batch(watched: Watched, record: StepRecord, history: History) 
                     "this format cannot tell one from the next, so that different ids look up the same row.",
                     evidence={"largest": largest, "format": kind},
                 )
+
+
+@on_step(ONE_ANSWER)
+def one_answer(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    rule = ONE_ANSWER
+    kinds = [kind for micro in record.micros for kind in _truths(micro)]
+    if not kinds:
+        return
+    same = len(set(kinds)) == 1
+    history.one_kind = history.one_kind + len(kinds) if same and kinds[0] == history.kind else len(kinds) * same
+    batches = history.in_a_row(rule.slug, same and history.kind in (None, kinds[0]))
+    history.kind = kinds[0] if same else None
+    if batches >= rule["batches"] and history.one_kind >= rule["rows"]:
+        yield rule.finding(
+            severity="warning",
+            step=record.number,
+            where="labels",
+            says=f"the labels of all {history.one_kind:,} rows so far are {kinds[0]}: none has the other value, and "
+            "all rows are learned as one class.",
+            sure=0.85,
+            evidence={"rows": history.one_kind, "label": kinds[0]},
+        )
+
+
+def _truths(micro: Micro) -> list[bool]:
+    """The label of each row, where it is a truth value."""
+    import torch
+
+    given = micro.given if hasattr(micro.given, "keys") else {}
+    held = next((given[name] for name in LABELS if name in given), None)
+    if isinstance(held, torch.Tensor) and held.dtype == torch.bool and held.ndim == 1 and not held.is_cuda:
+        return [bool(one) for one in held.tolist()]
+    return held if isinstance(held, list) and all(isinstance(one, bool) for one in held) else []
