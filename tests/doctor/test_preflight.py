@@ -80,7 +80,6 @@ def ce(scale: float = 1.0, through: Callable[[Any], Any] = lambda z: z, **option
 
 LOSSES = [
     (ce(reduction="sum"), "loss-summed"),
-    (ce(scale=1 / 6, reduction="sum"), "loss-summed"),
     (ce(through=lambda z: z.softmax(-1)), "softmax-twice"),
     (ce(through=torch.sigmoid), "loss-formula-unusual"),
     (ce(scale=-1.0), "gradient-ascent"),

@@ -23,6 +23,7 @@ from limpid.doctor.ranks import Ranks
 from limpid.doctor.replay import nan_replay
 from limpid.doctor.rule import Probe, Rule, functions
 from limpid.doctor.rules import RULES
+from limpid.doctor.rules.labels import copies, own_token
 from limpid.doctor.rules.token_ids import classes_of_loss, ids_of_call
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.step_recorder import StepRecorder
@@ -179,6 +180,9 @@ class Doctor:
             gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
             exam = self._exam(call=record.calls[0].detached(), seen_norms=norms, seen_loss_gradients=gradients)
             exam.own_backward = record.own_backward
+            if gradients and copies(gradients[0]):
+                with self.recorder.paused(), self.skipped.noting("the own token"):
+                    self.history.own_token = own_token(exam, record.inner_called and not record.outer_called)
             later = [rule for rule in self.rules if _needs_backward(rule) and not rule.functions.get("on_step")]
             self._examine(exam, later)
         elif self._due is not None and record.number >= self._due and record.sampled and record.calls:

@@ -188,21 +188,23 @@ class Exam(Watched):
         """The same with other random numbers."""
         return None if self.plain is None else self.logits(self.probe, seed=1)
 
-    def logits(self, call: Call | None, training: bool = False, seed: int = 0) -> Tensor | None:
-        """Logits of a call, in float32, with the probe's random numbers; None where there are none."""
-        return self._found(find_logits, call, training, seed)
+    def logits(self, call: Call | None, training: bool = False, seed: int = 0, inner: bool = False) -> Tensor | None:
+        """Logits of a call, of the core alone where it is `inner`, in float32; None where there are none."""
+        return self._found(find_logits, call, training, seed, inner)
 
     def output(self, call: Call, training: bool = False) -> Tensor | None:
         """What comes of a call, one number or more for each row, in float32."""
         return self._found(find_rows, call, training, 0)
 
-    def _found(self, find: Callable[[Any], Tensor | None], call: Call | None, training: bool, seed: int) -> Any:
+    def _found(
+        self, find: Callable[[Any], Tensor | None], call: Call | None, training: bool, seed: int, inner: bool = False
+    ) -> Any:
         if call is None or (self.refused and call is not self.probe):
             return None
         with self.skipped.noting("the forward pass"), undisturbed(self.shield):
             self.model.train(training)
             seeded(seed)
-            found = find(call.make(self.model))
+            found = find(call.make(self.info.core if inner else self.model))
             return None if found is None else found.detach().float()
         return None
 

@@ -141,7 +141,7 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
     size = g.norm(dim=-1)
     labelled = size > 0
     p = z.softmax(-1)
-    inverted = vocab > 2 and _is_inverted(g, p, labelled)
+    inverted = vocab > 2 and _is_inverted(g, z, labelled)
     g = -g if inverted else g
     taught = torch.where(labelled, g.argmin(-1), -1)
     log_z = z.logsumexp(-1)
@@ -187,20 +187,22 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
     )
 
 
-def _is_inverted(g: Tensor, p: Tensor, labelled: Tensor) -> bool:
+def _is_inverted(g: Tensor, z: Tensor, labelled: Tensor) -> bool:
     """Whether g is that of -log p of some tokens, negated, at every label and of one weight.
 
     A policy's advantages, a pair that is preferred and one that is not, weigh labels by numbers of both signs or of
-    many sizes: there single rows point the other way, and nothing is wrong.
+    many sizes: there single rows point the other way, and nothing is wrong. Distances and energies are negated before
+    their softmax: there the gradient fits that of softmax(-z) better.
     """
     if not bool(labelled.any()):
         return False
     high, low = g.amax(-1)[labelled], -g.amin(-1)[labelled]
     if not bool((high > 1.5 * low).double().mean() > 0.5) or bool((low > 1.5 * high).any()):
         return False
-    w, misfit = _fit(-g, p, g.argmax(-1), labelled)
+    w, misfit = _fit(-g, z.softmax(-1), g.argmax(-1), labelled)
     each = w[labelled]
-    return misfit < 0.5 and float(each.std(correction=0)) < INVERTED_ALIKE * float(each.mean())
+    of_distances = _fit(-g, (-z).softmax(-1), g.argmax(-1), labelled)[1]
+    return misfit < min(0.5, of_distances) and float(each.std(correction=0)) < INVERTED_ALIKE * float(each.mean())
 
 
 def _over_another(gradient: Tensor, room: int) -> bool:

@@ -255,6 +255,12 @@ class ModelInfo:
             name for name, module in self.model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)
         ]
 
+    @property
+    def norms_of_the_batch(self) -> bool:
+        """Whether batch norms keep no running statistics, so that they use the batch's own in evaluation mode too."""
+        modules = dict(self.model.named_modules()) if self.batch_norms else {}
+        return any(modules[name].running_mean is None for name in self.batch_norms if name in modules)
+
     @cached_property
     def device(self) -> torch.device:
         """Of the first parameter that has values: offloaded ones are on `meta`."""

@@ -41,7 +41,8 @@ class RowHistory:
         self.place: dict[
             int, tuple[int, bool]
         ] = {}  # row hash -> returns before it was served last, whether it was one
-        self.histograms: deque[np.ndarray] = deque(maxlen=64)  # of whole steps
+        self.histograms: deque[np.ndarray] = deque(maxlen=64)  # of whole steps, one of a batch that is served on end
+        self.taken = 0  # histograms, all that there were
         self.moments: deque[np.ndarray | None] = deque(maxlen=64)  # of the measured numbers of these steps, if any
         self.short: int | None = None  # length of rows of which nearly all that there can be have been served
         self.new_rows = True  # whether this step's rows were all new
@@ -52,7 +53,8 @@ class RowHistory:
         self.hashes: list[int] = []
         self.counts = np.zeros((0, BINS), dtype=np.int64)  # (row, bin) tokens modulo 256
         self.known_before = 0  # different rows served before it
-        self.counted = False  # whether there is a histogram of it
+        self.counted = False  # whether there is a histogram of it, and no batch was served on end
+        self._last: bytes | None = None  # tokens or labels of the step before
         self.measured = False  # whether its rows are of measured numbers, not of tokens
         self.batch = 0  # the most rows of any step
         # what single rules remember
@@ -60,7 +62,7 @@ class RowHistory:
         self.odd_steps: deque[tuple[int, int]] = deque(maxlen=8)  # odd rows and rows of recent steps
         self.odd_before = 0
         self.border: int | None = None  # step of the last border
-        self.suspected: tuple[int, Border] | None = None  # step at which one was suspected, what was seen
+        self.suspected: tuple[int, int, Border] | None = None  # step and histogram at which one was, what was seen
         self.types: set[int] = set()
         self.only_class: deque[int | None] = deque(maxlen=64)  # of steps whose rows, eight or more, all have one
 
@@ -91,9 +93,18 @@ class RowHistory:
             labels = torch.cat(classes)
             alone = len(labels) >= 8 and bool((labels == labels[0]).all())
             self.only_class.append(int(labels[0]) if alone else None)
+        self.counted &= not self._is_served_again(given or classes)
         if self.counted:
+            self.taken += 1
             self.histograms.append(self.counts.sum(0) / max(1, self.counts.sum()))
             self.moments.append(_moments(measured) if measured and not given else None)
+
+    def _is_served_again(self, tokens: list[Tensor]) -> bool:
+        """Whether these are the tokens or labels of the step before, in their order, and not all the same."""
+        values = [np.asarray(t.detach().cpu(), dtype=np.int64) for t in tokens]
+        now = b"".join(v.tobytes() for v in values)
+        before, self._last = self._last, now
+        return now == before and any(v.min() != v.max() for v in values if v.size)
 
     def _take_rows(self, given: list[Tensor], numbers: list[int]) -> None:
         length = max(ids.shape[1] for ids in self.arrays)

@@ -1,8 +1,11 @@
-"""Rows that the model itself drew: passes without gradient on rows that grow by a token each time."""
+"""Passes without gradient: on rows that the model draws, a token longer each time, and on the same rows again."""
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,3 +52,22 @@ class Sampling:
                 known = {row.tobytes() for row in drawn[:, :length].long().cpu().numpy()}
                 found += sum(row.tobytes() in known for row in ids[:, :length].long().cpu().numpy())
         return rows > 0 and found >= SHARE * rows
+
+
+class Votes:
+    """Passes with dropout on the same tensors, one after another: a mean over masks, not an evaluation."""
+
+    def __init__(self) -> None:
+        self.last: list[weakref.ref[Tensor]] = []
+        self.times = 0
+
+    def passed(self, args: Iterable[Any], kwargs: dict[str, Any]) -> int:
+        """How many more evaluations of a single pass there are: -1 where the last one was the first of several."""
+        given = [value for value in [*args, *kwargs.values()] if isinstance(value, Tensor)]
+        again = len(given) == len(self.last) > 0 and all(r() is v for r, v in zip(self.last, given, strict=True))
+        self.last, self.times = [weakref.ref(value) for value in given], self.times + 1 if again else 1
+        return 1 if not again else -1 if self.times == 2 else 0
+
+    def ended(self) -> None:
+        """A pass with gradients: what follows is another evaluation."""
+        self.last, self.times = [], 0

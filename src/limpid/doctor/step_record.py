@@ -264,11 +264,13 @@ class History:
     # what single rules remember
     next_token_classes: int = 0  # size of the vocabulary, where the loss teaches tokens
     decay_done: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # Σ η λ so far, by group
+    gains_begun: float | None = None  # mean size of the decayed gains of norms when first seen
     moved_against_rounding: int = 0  # elements
     spacings: float = 0.0  # of the format that small updates have added up to
     rounding_seen: int = 0  # the step at which that was counted last
     eval_since: int | None = None
     count: float = 0.0  # steps that the optimizer counts
+    restarts: int = 0  # times that this count went back and the rate fell with it
     steps_apart: Counter[bool] = field(default_factory=Counter)  # by whether weights moved without an evaluation
     idle: dict[tuple[str, str], tuple[int, Tensor]] = field(default_factory=dict)  # matrix, side: looks, units
     idle_looks: Counter[int] = field(default_factory=Counter)  # at gradients of optimizers that never stepped
@@ -279,9 +281,12 @@ class History:
     trained: set[str] = field(default_factory=set)  # parameters that some update had a gradient of
     taking_part: TakingPart = field(default_factory=TakingPart)
     learned: set[str] = field(default_factory=set)  # parameters that required a gradient at some update
-    stood: set[str] = field(default_factory=set)  # parameters that required no gradient at some update
+    stood: set[str] = field(default_factory=set)  # parameters that had no gradient at some update
+    frozen: set[str] | None = None  # those that require none, at the last look
+    stage: int | None = None  # the look that found others
     turns: bool = False  # whether some of these learned later
     began_fresh: bool = False  # whether the weights were as they were drawn at the first pass
+    own_token: tuple[bool, bool] | None = None  # whether outputs depend on their own token, on later ones; if asked
     last_targets: tuple[int, float] | None = None  # how many, and the mean of their cubes
     rates_begun: dict[int, float] = field(default_factory=dict)  # largest rate, by step
     copies: list[WeightCopy] | None = None  # of the model, once looked for

@@ -27,7 +27,7 @@ from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.pass_recorder import Judge, PassRecorder, guarded
 from limpid.doctor.rule import Probe
 from limpid.doctor.rules.gradient_flow import GRADIENT_CUT
-from limpid.doctor.sampling import Sampling
+from limpid.doctor.sampling import Sampling, Votes
 from limpid.doctor.step_record import History, StepRecord
 from limpid.doctor.watched import Watched
 from limpid.doctor.weight_trail import WeightTrail, steps_counted
@@ -60,6 +60,7 @@ class StepRecorder(PassRecorder):
         self._trail = WeightTrail(watched.sentinels())
         self._stepped: list[Tensor] = []  # what the update of the step before was given
         self._stepping: list[Tensor] = []  # and that of this one
+        self._votes = Votes()
         self._sampling = Sampling()
         self._states = KeptStates()
         self._scaler_given = watched.scaler is not None
@@ -149,8 +150,9 @@ class StepRecorder(PassRecorder):
                 self.history.passes.add(info.model.training)
                 self._sampling.passed(Call.to(info.model, args, kwargs).ids)
             if outer and self.steps and info.model.training and info.dropout_rate > 0:
-                self.history.random_evaluations += 1
+                self.history.random_evaluations += self._votes.passed(args, kwargs)
             return
+        self._votes.ended()
         if outer and self._never_reported:
             self.end()
         record = self.record
@@ -256,7 +258,8 @@ class StepRecorder(PassRecorder):
         looked_at = self._trail.parameters if not self.watched.optimizers else stepped.values()
         if not record.sampled:
             looked_at = [p for p in self._trail.parameters if id(p) in stepped or not self.watched.optimizers]
-        there = [(p, p.grad) for p in looked_at if p.grad is not None and not p.grad.is_sparse]
+        masters = self.watched.masters  # no backward pass adds to these
+        there = [(p, p.grad) for p in looked_at if p.grad is not None and not p.grad.is_sparse and id(p) not in masters]
         kept = [(p, local(grad)) for p, grad in there if local(grad).numel()]
         for (parameter, _), norm in zip(kept, update_sample.norms_of([g for _, g in kept]), strict=True):
             record.left_over = max(record.left_over, norm)

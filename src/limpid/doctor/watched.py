@@ -92,6 +92,19 @@ class Watched:
         return [parameter for _, group in self.groups for parameter in group["params"]]
 
     @cached_property
+    def masters(self) -> set[int]:
+        """Identities of held tensors that are the model's half-precision weights before their rounding, in order."""
+        others = [p for p in self.held if id(p) not in self.info.names]
+        ours = [p for p in self.info.parameters.values() if p.requires_grad]
+        if not others or len(others) != len(ours):
+            return set()
+        exact = all(
+            other.shape == p.shape and other.dtype.itemsize > p.dtype.itemsize and torch.equal(other.to(p.dtype), p)
+            for other, p in zip(others, ours, strict=True)
+        )
+        return {id(p) for p in others} if exact else set()
+
+    @cached_property
     def decayed(self) -> list[tuple[dict[str, Any], Tensor, str]]:
         """The model's trained parameters with weight decay: group, parameter, name."""
         return [

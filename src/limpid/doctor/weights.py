@@ -54,7 +54,8 @@ def deviation(tensor: Tensor) -> float:
 def constant_matrices(info: ModelInfo) -> tuple[list[str], list[str], list[str]]:
     """Names of the matrices that are 0, of those whose rows or columns are all equal, and of those beside drawn ones.
 
-    Beside a drawn matrix of its own shape in one module a constant one holds deviations, gains or gates of its entries.
+    Beside a drawn matrix of its own shape in one module a constant one holds deviations, gains or gates of its entries;
+    beside a list of as many modules as it has rows, those of each of them.
     """
     zero: list[str] = []
     equal: list[str] = []
@@ -69,8 +70,17 @@ def constant_matrices(info: ModelInfo) -> tuple[list[str], list[str], list[str]]
             equal.append(name)
         else:
             drawn.add(_place(info, name))
-    beside = [name for name in equal if _place(info, name) in drawn]
+    beside = [name for name in equal if _place(info, name) in drawn or _one_row_each(info, name)]
     return zero, [name for name in equal if name not in beside], beside
+
+
+def _one_row_each(info: ModelInfo, name: str) -> bool:
+    """Whether a matrix has a row for each module of a list beside it: gains of many layers in one."""
+    from torch import nn
+
+    owner = info.model.get_submodule(name.rpartition(".")[0])
+    lists = [child for child in owner.children() if isinstance(child, nn.ModuleList | nn.Sequential)]
+    return any(len(child) == len(info.parameters[name]) for child in lists)
 
 
 def _place(info: ModelInfo, name: str) -> tuple[str, tuple[int, ...]]:

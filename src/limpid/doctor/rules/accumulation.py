@@ -101,6 +101,7 @@ class Formula:
     loss: float | None
     scale: float  # the loss scale that the gradients carry
     step: int | None
+    clipped: bool = False  # whether the step's gradient was longer than its clipping allows
 
     @property
     def first(self) -> LossGradient:

@@ -23,8 +23,7 @@ ROW_NUMBER_COUNTS = Rule(
     equation=r"f(P x) = P f(x) \text{ for a permutation } P \text{ of the rows}",
     source="definition; exact perturbation",
     threshold="rows moved on by one place whose outputs change by more than {share:.0%} of the largest, though copies "
-    "in "
-    "place of the other rows change nothing",
+    "in place of the other rows change nothing; a notice of a mixture of experts",
     thresholds={"share": BATCH_LEAKS["share"]},
     cost="three forward passes of six rows in evaluation mode, at the start and at steps 10, 40, …",
     needs=(Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD),
@@ -70,20 +69,24 @@ def in_company(exam: Exam) -> Iterator[Finding]:
     moves = copies <= share and probe.elsewhere > ROW_NUMBER_COUNTS["share"]
     if moves:
         yield ROW_NUMBER_COUNTS.finding(
-            severity="fault",
+            severity="notice" if exam.info.has_experts else "fault",
             where="model",
             says=f"the same rows in another order come out otherwise (by {probe.elsewhere:.0%} of the largest output), "
             "though what the other rows are changes nothing: outputs depend on the number of a row in its batch.",
+            cause="experts with a capacity: who comes first finds room" if exam.info.has_experts else "",
+            fix="nothing, if rows may compete; else more room for each expert" if exam.info.has_experts else "",
             evidence={"moved": probe.elsewhere, "among_copies": copies},
         )
     elif max(copies, probe.alone) > share:
         how = "among copies of itself" if copies > share else "in a batch of its own"
         yield BATCH_LEAKS.finding(
-            severity="notice" if exam.info.has_experts else "fault",
+            severity="notice" if exam.info.has_experts or exam.info.norms_of_the_batch else "fault",
             where="model",
             says=f"a row comes out otherwise {how} than among the other rows of its batch (by "
             f"{max(copies, probe.alone):.0%} of the largest output), in evaluation mode: rows are mixed.",
-            cause="a mean, variance, softmax, view or recurrence that runs across the rows (dim 0) instead of along "
+            cause="batch norms that keep no running statistics: they take those of each batch, it seems on purpose"
+            if exam.info.norms_of_the_batch
+            else "a mean, variance, softmax, view or recurrence that runs across the rows (dim 0) instead of along "
             "each",
             evidence={"among_copies": copies, "alone": probe.alone},
         )

@@ -80,7 +80,10 @@ def stopped_on_the_way(watched: Watched, record: StepRecord, history: History) -
     held = {id(p) for p in watched.held}
     parameters = watched.info.parameters
     history.turns |= bool(now & history.stood)
-    history.stood |= {n for n, p in parameters.items() if not p.requires_grad}
+    frozen = {name for name, p in parameters.items() if not p.requires_grad}
+    history.stage = record.number if history.frozen not in (None, frozen) else history.stage
+    history.frozen = frozen
+    history.stood |= frozen | (set(parameters) - now if now else set())
     stopped = sorted(n for n in history.trained - now if n in parameters and not parameters[n].requires_grad)
     names = [name for name in stopped if id(parameters[name]) in held]
     if history.in_a_row(rule.slug, bool(names)) == rule["looks"]:

@@ -59,8 +59,8 @@ DEGENERATE = Rule(
     equation=r"W = 0 \text{ or } w_{ij} = c \Rightarrow \partial L / \partial w_{ij} \text{ equal for all } i",
     source="Goodfellow et al. 2016, section 8.4",
     threshold="exact: a matrix of one value or of equal rows or columns; a notice for one factor of a product at 0 "
-    "(adapters, zero-initialised outputs) and for what has a drawn matrix of its shape beside it in one module (its "
-    "deviations, gains, gates), a fault where gradients of both are 0 or the value is not 0",
+    "(adapters, zero-initialised outputs) and for what has a drawn matrix of its shape or a module for each row beside "
+    "it in one module (its deviations, gains, gates), a fault where gradients of both are 0 or the value is not 0",
     cost="one pass over the weights",
     needs=(Probe.PARAMETERS, Probe.BACKWARD),
     cause="constant initialisation",
@@ -177,8 +177,8 @@ def degenerate(exam: Exam) -> Iterator[Finding]:
             severity="notice",
             where=beside[0],
             says=f"{len(beside)} matrices start with equal rows ({', '.join(beside[:3])}), each beside a drawn one of "
-            "its shape: units differ by that one.",
-            cause="deviations, gains or gates of the entries of the other, it seems",
+            "its shape or a module for each row: units differ by those.",
+            cause="deviations, gains or gates of what stands beside, it seems",
             fix="nothing",
             sure=0.5,
             evidence={"names": beside[:32]},

@@ -28,7 +28,8 @@ NOT_SHIFTED = Rule(
     detects="The target of a position is its own input token: the model learns to copy.",
     equation=r"P(y_t = x_t) \ge 0.99,\; \text{chance}\; \textstyle\sum_v p_v^2",
     source="definition of next-token prediction; transformers#35066",
-    threshold="a match of {match:.0%} with the own token and less with the next, on {labels:g} labels or more",
+    threshold="a match of {match:.0%} with the own token and less with the next, on {labels:g} labels or more, where "
+    "outputs depend on their own token; a notice where every position is labelled and outputs depend on later tokens",
     thresholds={"match": NEAR_ALL, "labels": ENOUGH},
     cost="comparisons of two integer tensors",
     needs=(Probe.BATCH, Probe.BACKWARD, Probe.LOSS_GRADIENT),
@@ -101,7 +102,8 @@ NO_LABELS = Rule(
 def alignment(exam: Exam) -> Iterator[Finding]:
     """Which input each position is taught: by the gradient where there is one, else by the labels themselves."""
     if exam.loss_gradients:
-        yield from aligned(exam.loss_gradients[0], None, exam.info.is_decoder)
+        first = exam.loss_gradients[0]
+        yield from aligned(first, None, exam.info.is_decoder, own_token(exam) if copies(first) else None)
         return
     for micro in exam.micros[:1]:
         if micro.ids is None or micro.labels is None or micro.ids.shape != micro.labels.shape:
@@ -114,7 +116,31 @@ def alignment(exam: Exam) -> Iterator[Finding]:
 @on_step(NOT_SHIFTED, MISALIGNED, UNRELATED)
 def alignment_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     for gradient in record.downhill[:1]:
-        yield from aligned(gradient, record.number, watched.info.is_decoder)
+        yield from aligned(gradient, record.number, watched.info.is_decoder, history.own_token)
+
+
+def copies(gradient: LossGradient) -> bool:
+    """Whether each position is taught its own input token."""
+    own, count = gradient.match(0)
+    return count >= ENOUGH and own >= NEAR_ALL > gradient.match(1)[0]
+
+
+def own_token(exam: Exam, inner: bool = False) -> tuple[bool, bool] | None:
+    """Whether outputs depend on the input token at their own position, and on later ones; None where unknown.
+
+    `inner`: whether the loop calls the core of the model alone.
+    """
+    call = exam.usual_call
+    if call is None or call.ids is None or call.ids.ndim != 2 or call.ids.shape[1] < 2 or not exam.may_call:
+        return None
+    middle = call.ids.shape[1] // 2
+    changed = call.ids.clone()
+    changed[:, middle] = exam.other_ids(call.ids)[:, middle]
+    first, again, other = (exam.logits(c, inner=inner) for c in (call, call, call.with_ids(changed)))
+    if first is None or again is None or other is None or first.shape[:-1] != call.ids.shape or first.ne(again).any():
+        return None
+    moved = (other != first).any(-1)
+    return bool(moved[:, middle].any()), bool(moved[:, :middle].any())
 
 
 def match(ids: Tensor, labels: Tensor, offset: int) -> tuple[float, int]:
@@ -128,8 +154,10 @@ def match(ids: Tensor, labels: Tensor, offset: int) -> tuple[float, int]:
     return (float((y == x)[kept].double().mean()), int(kept.sum())) if bool(kept.any()) else (0.0, 0)
 
 
-def aligned(gradient: LossGradient, step: int | None, of_language: bool) -> Iterator[Finding]:
-    """Alignment by the gradient: what was really taught, whatever the code looks like."""
+def aligned(
+    gradient: LossGradient, step: int | None, of_language: bool, own: tuple[bool, bool] | None = None
+) -> Iterator[Finding]:
+    """Alignment by the gradient: what was really taught, whatever the code looks like; `own`: see `own_token`."""
     if gradient.ids is None or gradient.misfit_squashed > 0.5:
         return
     matches = {k: gradient.match(k) for k in OFFSETS}
@@ -146,7 +174,28 @@ def aligned(gradient: LossGradient, step: int | None, of_language: bool) -> Iter
         and not masked
     )
     counted = {k: m for k, (m, n) in matches.items() if n >= ENOUGH}
+    if own is not None and copies(gradient):
+        if not own[0]:  # the model shifts what it is given: there is nothing to copy
+            return
+        if own[1] and labelled == 1 and not of_language:
+            yield _rebuilt(int(gradient.labelled.sum()), step)
+            return
     yield from _judged(counted, int(gradient.labelled.sum()), step, other, dense)
+
+
+def _rebuilt(labels: int, step: int | None) -> Finding:
+    return NOT_SHIFTED.finding(
+        severity="notice",
+        step=step,
+        where="targets",
+        says=f"the target of each position is its own input token ({labels:,} labels), and outputs depend on the whole "
+        "row: it is written again from what the model keeps of it.",
+        cause="an autoencoder, it seems",
+        fix="nothing, if that is meant; a model of language is taught the next token",
+        sure=0.5,
+        refuted_by="an output that depends on no later token",
+        evidence={"labels": labels},
+    )
 
 
 def another_row(ids: Tensor, taught: Tensor) -> float | None:

@@ -168,7 +168,7 @@ def _changed(exam: Exam, call: Call, count: int, rows: slice) -> Call | None:
 
 
 def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool) -> Finding:
-    norms = bool(exam.info.batch_norms) and training
+    norms = bool(exam.info.batch_norms) and (training or exam.info.norms_of_the_batch)
     experts = exam.info.has_experts
     cause = fix = ""
     if norms:

@@ -25,9 +25,10 @@ LOGITS_DRIFT = Rule(
     equation=r"\log Z = \log \textstyle\sum_v e^{z_v},\; |\log Z| > 30 \text{ or } |\bar z'| > 0.02 / \text{step}",
     source="Chowdhery et al. 2022, section 5, arXiv:2204.02311; Wortsman et al. 2023, section 3.1.2",
     threshold="|log Z| above {log_z:g} and {rise:g} above its start, of {classes:g} classes or more; or a mean logit "
-    "that moves by over {slope:g} per step, the same way, for {steps:g} steps and by {whole:g} in all; a fault above "
-    "{fault:g}. Or gradients that add up to less than -{term:g} of a label's weight and fit w (p - e) + c p within "
-    "{fit:g}, of {few:g} classes or more: a term that rewards log Z",
+    "that moves by over {slope:g} per step, the same way, for {steps:g} steps and by {whole:g} in all, with "
+    "log Z by {level:g} or more; a fault above {fault:g}. Or gradients that "
+    "add up to less than -{term:g} of a label's weight and fit w (p - e) + c p within "
+    "{fit:g}, of {few:g} classes or more and |log Z| above {none:g}: a term that rewards log Z",
     thresholds={
         "log_z": Threshold(30, "there bfloat16 logits have a spacing of 1/8 nat"),
         "rise": Threshold(10, "loaded weights may start high"),
@@ -35,9 +36,11 @@ LOGITS_DRIFT = Rule(
         "slope": Threshold(0.02, "30 in 1500 steps"),
         "steps": Threshold(30, "certainty alone moves a few logits, and not for long"),
         "whole": Threshold(5, "bfloat16 still resolves 1/32 nat at it"),
+        "level": Threshold(1, "log-probabilities have log Z = 0 to rounding, however far the unlikely ones fall"),
         "fault": Threshold(100, "spacing 1/2 nat: probabilities are good to a factor of 1.6"),
         "term": Threshold(0.01, "gradients in half precision carry 2^-8 each"),
         "fit": Threshold(0.05, "eight roundings of half precision, and a little"),
+        "none": Threshold(1e-2, "log Z of log-probabilities, to the rounding of half precision"),
         "few": Threshold(8, "of few classes two unknowns explain any gradient"),
     },
     cost="log Z on 256 positions on sampled steps",
@@ -129,12 +132,15 @@ def _slope(history: History) -> float:
     steps = last[-1][0] - last[0][0]
     if not same or steps < rule["steps"] or not abs(now.mean - first.mean) > rule["whole"]:
         return 0.0
-    return (last[-1][1] - last[0][1]) / steps if abs(now.log_z) > abs(first.log_z) else 0.0
+    away = abs(now.log_z) - abs(first.log_z) > rule["level"]
+    return (last[-1][1] - last[0][1]) / steps if away else 0.0
 
 
 def grows_with_log_z(gradient: LossGradient, step: int | None) -> Iterator[Finding]:
     """A term of the loss that rewards larger logits; asked with the other formulas of a loss."""
     rule = LOGITS_DRIFT
+    if gradient.zeros > 1 - 1.5 / gradient.shape[-1] and abs(gradient.log_z) < rule["none"]:
+        return  # of log-probabilities the label's alone has a gradient
     fits = gradient.shape[-1] >= rule["few"] and gradient.misfit > 1e-3 and gradient.misfit_log_z < rule["fit"]
     if gradient.row_sum < -rule["term"] and fits:
         yield rule.finding(

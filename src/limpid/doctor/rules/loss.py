@@ -35,8 +35,8 @@ LOSS_SUMMED = Rule(
     equation=r"\bar z = c\,(p - y),\; c = 1 \;\text{instead of}\; 1/N",
     source=FROM_GRADIENT,
     threshold="the weights of {labels:g} labels or more add up to their number within {near:g}, or to that over the "
-    "number of micro-batches or rows; in a log a first loss {times:g} times ln V or more, or above {first:g} nats "
-    "where V is not known",
+    "number of micro-batches or rows (of rows a notice where nothing is clipped); in a log a first loss {times:g} "
+    "times ln V or more, or above {first:g} nats where V is not known",
     thresholds={
         "near": NEAR,
         "labels": Threshold(4, "of three labels a factor on the loss would look the same"),
@@ -125,7 +125,8 @@ def formula_in_step(watched: Watched, record: StepRecord, history: History) -> I
     if record.downhill and record.all_passes_read:
         by_hand = record.passes.scaled if record.passes is not None and watched.scaler is None else None
         scale = record.scale_of_loss / (by_hand or 1.0)
-        yield from judged(Formula(record.downhill, record.loss, scale, record.number))
+        clipped = record.clipped_to is not None and (record.norm or 0.0) > record.clipped_to
+        yield from judged(Formula(record.downhill, record.loss, scale, record.number, clipped))
 
 
 def judged(formula: Formula) -> Iterator[Finding]:
@@ -283,13 +284,19 @@ def summed(formula: Formula) -> Finding | None:
     share = (
         f"{formula.loss:,.0f} = {count:,} × {(formula.loss or 0) / count:.2f}" if alone else f"Σ weights = {total:,.0f}"
     )
+    of_rows = how.endswith("rows") and not formula.clipped  # else only logs see it
     return LOSS_SUMMED.finding(
-        severity="fault",
+        severity="notice" if of_rows else "fault",
         step=formula.step,
         where="loss",
         says=f"the loss is a sum over {count:,} tokens{how}, not their mean ({share}): gradients are {total:,.0f} "
-        "times a mean's, so that clipping acts on every step and Adam's ε and logged losses mean nothing.",
-        sure=0.99,
+        "times a mean's, so that clipping acts on every step and Adam's ε and logged losses mean nothing."
+        if not of_rows
+        else f"the loss is the mean over rows of a sum over their tokens ({share} of {count:,}): gradients are "
+        f"{total:,.0f} times those of a mean over tokens, which clipping, Adam's ε and logged losses would see.",
+        cause="the likelihood of whole rows, it seems" if of_rows else "",
+        fix="nothing, if that is meant" if of_rows else "",
+        sure=0.6 if of_rows else 0.99,
         evidence=formula.evidence,
     )
 

@@ -11,6 +11,7 @@ from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log, on_step
 from limpid.doctor.rules.accumulation import NOT_DIVIDED
 from limpid.doctor.rules.loss import LOSS_SUMMED
+from limpid.doctor.weights import fresh_gains
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
@@ -26,7 +27,8 @@ INITIAL_LOSS_OFF = Rule(
     detects="A first loss that is not what fresh weights must give.",
     equation=r"E[L_0] = \ln V + \sigma^2 / 2",
     source="moment generating function of a Gaussian, σ the std of the model's own logits",
-    threshold="{off:g} nat and {errors:g} standard errors σ/√N off, for fresh weights with σ up to {spread:g}",
+    threshold="{off:g} nat and {errors:g} standard errors σ/√N off, for fresh weights with σ up to {spread:g}; not "
+    "below ln V where no gain of a norm shows that they are fresh",
     thresholds={
         "off": Threshold(0.5, "the formula is good to 0.08 for σ ≤ 2, the rest is the unevenness of tokens"),
         "errors": Threshold(4, "1 in 15,000 of a Gaussian"),
@@ -121,6 +123,8 @@ def first_loss(exam: Exam) -> Iterator[Finding]:
     seen, expected = gradient.mean_surprise, math.log(vocab) + spread**2 / 2
     if abs(seen - expected) <= rule["off"] + rule["errors"] * spread / math.sqrt(labels):
         return
+    if seen < math.log(vocab) - rule["off"] and not fresh_gains(exam.info)[1]:
+        return  # without norms weights are fresh by their spread alone, and what knows its text is not
     yield rule.finding(
         severity="warning",
         where="loss",

@@ -68,7 +68,8 @@ DATA_SORTED = Rule(
     "or of the last {side:g} against all before {z_all:g} deviations and {times_all:g} times above, and above that of "
     "any {side:g} before: in a text read in order all borders are alike; never below {least:g} nat; then the {side:g} "
     "batches that follow must differ {z:g} deviations from all before the border, and be nearer to those after it; a "
-    "notice where labels change and the moments of measured inputs differ no more than in random halves. Or "
+    "notice where labels change and the moments of measured inputs differ no more than in random halves, or where "
+    "parameters are frozen or thawed with it; a batch that is served several times on end counts once. Or "
     "{alone:g} steps and three in four have eight rows or more of one class alone, which is seldom another than before",
     thresholds={
         "side": Threshold(8, "batches: enough for a histogram, few enough to speak soon"),
@@ -150,32 +151,39 @@ def border(watched: Watched, record: StepRecord, history: History) -> Iterator[F
 
     rule, rows, side = DATA_SORTED, history.rows, int(DATA_SORTED["side"])
     lately = rows.border is not None and record.number - rows.border < 4 * side
-    if record.is_drawn or not rows.counted or record.number % 2 or lately:
+    if record.is_drawn or not rows.counted or rows.taken % 2 or lately:
         return
     recent, shuffle = list(rows.histograms), np.random.Generator(np.random.PCG64(record.number))
     if rows.suspected is None:
         found = _suspected(recent, shuffle)
-        rows.suspected = None if found is None else (record.number, found)
+        rows.suspected = None if found is None else (record.number, rows.taken, found)
         return
-    at, found = rows.suspected
-    if record.number < at + side:
+    at, taken, found = rows.suspected
+    if rows.taken < taken + side:
         return
     rows.suspected = None
     again = stays(recent, side, shuffle)
     if again is None or again.z < rule["z"] or again.between < again.largest:
         return
-    rows.border, at = record.number, at - side + 1
+    rows.border, at = record.number, at - round(side * record.number / rows.taken) + 1
+    stage = history.stage is not None and at - side <= history.stage <= record.number
     if inputs_stay(rows.moments, side, shuffle):
         yield _labelled_anew(record.number, at, found)
         return
     yield rule.finding(
-        severity="warning",
+        severity="notice" if stage else "warning",
         step=record.number,
         where=f"step {at}",
         says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {found.between:.3f} nat between "
-        f"the {side} batches before and after, {found.halves:.3f} between random halves of them) and stays: the data "
-        "is in order of source, and a jump of the loss there is the border.",
-        sure=0.9,
+        f"the {side} batches before and after, {found.halves:.3f} between random halves of them) and stays: "
+        + (
+            "what is frozen changed then, too."
+            if stage
+            else "the data is in order of source, and a jump of the loss there is the border."
+        ),
+        cause="another stage of training, it seems" if stage else "",
+        fix="nothing, if that is meant" if stage else "",
+        sure=0.5 if stage else 0.9,
         evidence={"between": found.between, "halves": found.halves, "z": found.z, "again": again.between, "at": at},
     )
 

@@ -24,8 +24,12 @@ MOMENTS_DO_NOT_FIT = Rule(
     equation=r"\hat m / \sqrt{\hat v} = (1 - \beta_1) / \sqrt{1 - \beta_2} \;\text{where } m = v = 0,\; t \gg 1",
     source="Kingma & Ba 2014, section 3, arXiv:1412.6980: bias correction is of the count",
     threshold="exact: before the first step a count above 0 with v = 0 in every tensor, or a count of 0 with v that is "
-    "not; in the loop a count that goes back {times:g} times",
-    thresholds={"times": Threshold(2, "to begin anew once is a method of training")},
+    "not; in the loop a count that goes back {times:g} times, a notice where the rate each time falls below {low:.0%} "
+    "of what it was: it is warmed up again",
+    thresholds={
+        "times": Threshold(2, "to begin anew once is a method of training"),
+        "low": Threshold(0.5, "a schedule without a restart does not halve the rate in one step"),
+    },
     cost="one look at v before the first step; one number per step",
     needs=(Probe.PARAMETERS, Probe.EVENTS),
     cause="optimizer.state was cleared, or saved and loaded in part",
@@ -116,22 +120,30 @@ def counted_anew(watched: Watched, record: StepRecord, history: History) -> Iter
     if found is None or getattr(found, "is_cuda", False):
         return
     before, history.count = history.count, float(found)
-    if history.count < before and history.times(MOMENTS_DO_NOT_FIT.slug) == MOMENTS_DO_NOT_FIT["times"]:
+    if history.count >= before:
+        return
+    low = max(record.rates, default=1.0) < MOMENTS_DO_NOT_FIT["low"] * max(history.last_rates, default=0.0)
+    history.restarts += low
+    if history.times(MOMENTS_DO_NOT_FIT.slug) == MOMENTS_DO_NOT_FIT["times"]:
+        meant = history.restarts == MOMENTS_DO_NOT_FIT["times"]
         yield _does_not_fit(
             f"the optimizer's count went back, from {before:,.0f} to {history.count:,.0f}, for the second time: "
-            "moments begin at 0 again and again",
+            "moments begin at 0 again and again" + (", each time with a rate that begins anew" if meant else ""),
             {"count": history.count, "before": before},
             record.number,
+            meant,
         )
 
 
-def _does_not_fit(says: str, evidence: dict[str, Any], step: int | None = None) -> Finding:
+def _does_not_fit(says: str, evidence: dict[str, Any], step: int | None = None, meant: bool = False) -> Finding:
     return MOMENTS_DO_NOT_FIT.finding(
-        severity="warning" if step else "fault",
+        severity="notice" if meant else "warning" if step else "fault",
         step=step,
         where="optimizer",
         says=f"{says}.",
-        sure=0.85 if step else 0.97,
+        cause="a restart with a warmup of its own, it seems" if meant else "",
+        fix="nothing, if that is meant" if meant else "",
+        sure=0.5 if meant else 0.85 if step else 0.97,
         evidence=evidence,
     )
 

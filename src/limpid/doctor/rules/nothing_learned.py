@@ -26,14 +26,15 @@ NOTHING_LEARNED = Rule(
     source="Shannon 1948; definition of explained variance",
     threshold="after {steps:g} steps or more a median loss of the last 20 above {share:.0%} of the labels' entropy, "
     "of a cross-entropy of one class for each row, whose inputs no gradient made harder, with {rows:g} rows or more of "
-    "each class; or at {looks:g} looks in a row less than {explained:.0%} of the targets' variance explained, and "
-    "predictions that hardly vary; where updates add up to {moved:.0%} of the weights or more",
+    "each class; or at {looks:g} looks in a row less than {explained:.0%} of the targets' variance explained, not "
+    "below -{off:.0%}, and predictions that hardly vary; where updates add up to {moved:.0%} of the weights or more",
     thresholds={
         "steps": Threshold(60, "what learns at a usual rate has begun to by then"),
-        "share": Threshold(0.97, "the loss of a batch of 16 scatters by a tenth, the median of 20 by 2 %"),
+        "share": Threshold(0.99, "near chance a batch of 16 scatters by 4 %, the median of 20 by a hundredth"),
         "rows": Threshold(150, "fewer hardly tell one class from another"),
         "looks": Threshold(4, "forty steps"),
         "explained": Threshold(0.05, "what is less is noise of one batch"),
+        "off": Threshold(0.25, "predictions half a deviation off the mean of the targets move towards it still"),
         "moved": Threshold(0.3, "weights that have hardly moved have learned nothing yet"),
     },
     cost="none: losses, labels and updates are there",
@@ -129,7 +130,8 @@ def no_better_than_the_mean(watched: Watched, record: StepRecord, history: Histo
     explained, spread, target = seen
     if not _is_given(record, target):  # what a loop computes itself, such as returns, it may not be able to follow yet
         return
-    flat = explained < rule["explained"] and spread < rule["explained"]
+    at_the_mean = explained > -rule["off"]  # whoever is not there yet is on the way
+    flat = at_the_mean and explained < rule["explained"] and spread < rule["explained"]
     looks = history.in_a_row(rule.slug, flat)
     if record.number >= rule["steps"] and looks >= rule["looks"] and _moved(record, history) >= rule["moved"]:
         yield rule.finding(

@@ -25,7 +25,8 @@ OPTIMIZER_HOLDS_STRANGERS = Rule(
     detects="The optimizer holds parameters that are not the model's: replaced, copied or reloaded since.",
     equation=r"\bigcup \text{groups} \setminus \{p\} \neq \emptyset",
     source="definition; identity of tensors",
-    threshold="exact: identity, and a place in the model whose tensor of that shape the optimizer lacks",
+    threshold="exact: identity, and a place in the model whose tensor of that shape the optimizer lacks; a notice "
+    "where they are, to the bit, the model's weights before a rounding to half precision",
     cost="none",
     needs=(Probe.PARAMETERS,),
     cause="modules were replaced, copied or reloaded after the optimizer was built",
@@ -130,8 +131,9 @@ DECAY_ON_GAINS = Rule(
     detects="Weight decay on gains or biases: they shrink towards 0 for no reason.",
     equation=r"\gamma_{\text{end}} = \gamma_0 \exp(-\textstyle\sum_t \eta_t \lambda)",
     source="Loshchilov & Hutter 2017, algorithm 2, arXiv:1711.05101; minGPT#23",
-    threshold="gains and biases multiplied by less than {warning:g} at the end of the schedule, or so far; a fault "
-    "below {fault:g}; a notice otherwise, or when the schedule's end is not known",
+    threshold="gains and biases multiplied by less than {warning:g} at the end of the schedule, or so far, where the "
+    "gains of norms are that much smaller, too; a fault below {fault:g}; a notice otherwise, or when the "
+    "schedule's end is not known",
     thresholds={
         "warning": Threshold(0.9, "a tenth off the output of every norm"),
         "fault": Threshold(0.5, "half of it"),
@@ -152,6 +154,9 @@ def membership(exam: Exam) -> Iterator[Finding]:
     if not exam.optimizers:
         return
     missing, strangers = _missing(exam), _strangers(exam)
+    if strangers and len(exam.masters) == len(strangers):
+        yield _holds_masters(strangers)
+        return
     if missing:  # what another optimizer holds is that one's to train
         others = held_by(other_optimizers(exam.optimizers))
         missing = [(name, parameter) for name, parameter in missing if id(parameter) not in others]
@@ -187,6 +192,21 @@ def _strangers(exam: Exam) -> list[Tensor]:
     """Tensors of the optimizer that are not the model's, nor a view of one."""
     storages = {storage(p) for p in exam.info.parameters.values()}
     return [p for p in exam.held if id(p) not in exam.info.names and storage(p) not in storages]
+
+
+def _holds_masters(strangers: list[Tensor]) -> Finding:
+    size = sum(parameter.numel() for parameter in strangers)
+    return OPTIMIZER_HOLDS_STRANGERS.finding(
+        severity="notice",
+        where="all parameters",
+        says=f"{len(strangers)} tensors in the optimizer ({size:,} parameters) are copies of the model's at higher "
+        "precision: its weights are these, rounded.",
+        cause="masters of half-precision weights, it seems: gradients are copied to them, and weights back",
+        fix="nothing, if both are copied at each step",
+        sure=0.6,
+        refuted_by="weights that no longer change",
+        evidence={"masters": len(strangers), "parameters": size},
+    )
 
 
 def _holds_strangers(strangers: list[Tensor], replaced: list[str]) -> Finding:
@@ -296,17 +316,30 @@ def has_shrunk(watched: Watched, record: StepRecord, history: History) -> Iterat
         history.decay_done[index] += float(group.get("weight_decay") or 0.0) * record.group_rates.get(index, 0.0)
     done = max(history.decay_done[index] for index in watched.groups_of_vectors)
     factor = math.exp(-done)
+    if history.gains_begun is None:
+        history.gains_begun = _mean_gain(watched)
     if factor < DECAY_ON_GAINS["warning"] and (record.number % 50 == 0 or done > 0.2):
-        yield _decays(names, decay, factor, record.number)
+        left = _mean_gain(watched) / history.gains_begun if history.gains_begun else 1.0
+        yield _decays(names, decay, factor, record.number, left)
 
 
-def _decays(names: list[str], decay: float, factor: float | None, step: int | None) -> Finding:
-    """Its severity is what decay will have done to gains."""
+def _mean_gain(watched: Watched) -> float:
+    """Mean size of the gains of norms that are decayed; 0 where there are none."""
+    decayed = set(watched.decayed_vectors[0])
+    names = [name for name in watched.info.norm_gains if name in decayed]
+    gains = [float(watched.info.parameters[name].detach().abs().mean()) for name in names]
+    return sum(gains) / len(gains) if gains else 0.0
+
+
+def _decays(names: list[str], decay: float, factor: float | None, step: int | None, left: float = 0.0) -> Finding:
+    """Its severity is what decay will have done to gains, or has where they are `left` of what they were."""
     severity: Severity = "notice"
-    if factor is not None and factor < DECAY_ON_GAINS["warning"]:
-        severity = "fault" if factor < DECAY_ON_GAINS["fault"] else "warning"
+    worst = None if factor is None else max(factor, left)
+    if worst is not None and worst < DECAY_ON_GAINS["warning"]:
+        severity = "fault" if worst < DECAY_ON_GAINS["fault"] else "warning"
     when = "this schedule" if step is None else f"until step {step} it"
     effect = f"{when} multiplies them by {factor:.2f}" if factor is not None else ""
+    effect += f", and the gains of norms are {left:.2f} of what they were" if left and effect else ""
     return DECAY_ON_GAINS.finding(
         severity=severity,
         step=step,

@@ -30,7 +30,8 @@ BATCH_REPEATS = Rule(
     threshold="the same batch in {steps:g} steps in a row (a notice where the loop keeps one tensor, or where they are "
     "{all:g} rows or more and no multiple of 8); the same batches in the same order {steps:g} times; under {share:.0%} "
     "distinct rows that come back in {epoch:.0%} of an epoch of those rows of their length that come back at all; or "
-    "{served:g} batches of rows that fill {batches:g} (a notice where they fill {none:g}, and of measured numbers "
+    "{served:g} batches of rows that fill {batches:g} (a notice where they fill {none:g}, or less than "
+    "one, and of measured numbers "
     "where "
     "more than {period:g} come again in order); never where the data is known to have no more rows, a quarter of all "
     "rows that there can be has been served, or rows are answers that were drawn for several updates",
@@ -59,7 +60,7 @@ ROWS_DUPLICATED = Rule(
     equation=r"\text{distinct rows of a batch} < \text{rows}",
     source="birthday bound",
     threshold="at most {share:.0%} of the rows of a batch are different, of {rows:g} or more; in the loop in {steps:g} "
-    "steps",
+    "steps, a notice where all steps so far have fewer different rows than a batch",
     thresholds={
         "share": Threshold(0.5, "what is less may be a text that is often quoted"),
         "rows": Threshold(4, "two of three rows may be equal by intent: pairs"),
@@ -158,7 +159,8 @@ def _few(rows: RowHistory) -> Repeat | None:
     if many or rows.count < BATCH_REPEATS["served"] * batch or distinct > BATCH_REPEATS["batches"] * batch:
         return None
     says = f"{rows.count:,} rows served are {distinct:,} different ones, in {distinct / batch:.1f} batches that come "
-    severity: Severity = "warning" if distinct < BATCH_REPEATS["none"] * batch else "notice"
+    drawn = distinct < batch  # with replacement, as nobody cuts a set into batches
+    severity: Severity = "warning" if distinct < BATCH_REPEATS["none"] * batch and not drawn else "notice"
     return Repeat(f"{says}again and again", 0.8, rows.count, distinct, severity)
 
 
@@ -190,16 +192,21 @@ def duplicated_in_steps(watched: Watched, record: StepRecord, history: History) 
     ):
         return
     says = f"{rows} rows of a step are only {distinct} different ones, for the third time."
-    yield _duplicated(rows, distinct, says, record.number)
+    known = history.rows.distinct
+    fewer = known < rows and len(set(history.rows.batches)) >= rule["steps"]
+    says += f" All steps so far have {known}, fewer than a batch: they are drawn from these." if fewer else ""
+    yield _duplicated(rows, distinct, says, record.number, fewer)
 
 
-def _duplicated(rows: int, distinct: int, says: str, step: int | None = None) -> Finding:
+def _duplicated(rows: int, distinct: int, says: str, step: int | None = None, drawn: bool = False) -> Finding:
     return ROWS_DUPLICATED.finding(
-        severity="warning",
+        severity="notice" if drawn else "warning",
         step=step,
         where="batch",
         says=says,
-        sure=0.8 if step is None else 0.9,
+        cause="sampling with replacement from a set smaller than a batch" if drawn else "",
+        fix="nothing, if there is no more data" if drawn else "",
+        sure=0.5 if drawn else 0.8 if step is None else 0.9,
         evidence={"rows": rows, "distinct": distinct},
     )
 

@@ -30,13 +30,14 @@ NEVER_TAUGHT = Rule(
     equation=r"\#\{t : y_t = v\} = 0 \;\text{with}\; \#\{t : x_t = v\} \gg 0",
     source="definition; documentation of torch.nn.functional.cross_entropy (ignore_index)",
     threshold="of a next-token loss read in full, a token that makes up {share:.0%} of the text or more, at least "
-    "{count:g} times, after {before:g} different tokens or more, in the main between two that are labels, and never "
-    "one itself, while logits are below {logits:g}",
+    "{count:g} times, after {before:g} different tokens or more, in the main between two that are labels, where it "
+    "is {only:.0%} of what is left out, and never one itself, while logits are below {logits:g}",
     thresholds={
         "share": Threshold(0.05, "a mark of structure or an unknown word is rarer, and may well be left out"),
         "count": Threshold(16, "a label left out here and there is no rule"),
         "logits": Threshold(20, "beyond, the gradient of a sure prediction underflows to the 0 of no label"),
         "before": Threshold(4, "a start of text follows an end, and a role its turn"),
+        "only": Threshold(0.9, "where other tokens between two labels are left out too, it is by their place"),
     },
     cost="counts of an integer tensor, in the first steps and every 50th",
     needs=(Probe.LOSS_GRADIENT,),
@@ -309,7 +310,8 @@ def never_taught(watched: Watched, record: StepRecord, history: History) -> Iter
             continue
         token = int(following[left_out].mode().values)
         here = following == token
-        alone = here[:, 1:-1] & ~left_out[:, :-2] & ~left_out[:, 2:]
+        between = left_out[:, 1:-1] & ~left_out[:, :-2] & ~left_out[:, 2:]
+        alone = here[:, 1:-1] & between
         count, before = int(here.sum()), len(ids[:, :-1][here].unique())
         often = count >= max(NEVER_TAUGHT["count"], NEVER_TAUGHT["share"] * here.numel())
         if (
@@ -317,6 +319,7 @@ def never_taught(watched: Watched, record: StepRecord, history: History) -> Iter
             or not often
             or before < NEVER_TAUGHT["before"]
             or 2 * int(alone.sum()) < count
+            or int(alone.sum()) < NEVER_TAUGHT["only"] * int(between.sum())
         ):
             continue
         yield NEVER_TAUGHT.finding(
