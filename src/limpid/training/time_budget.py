@@ -142,13 +142,13 @@ def with_max_steps(config: TrainConfig, steps: int) -> TrainConfig:
 
 
 def _with_weight_decay(config: TrainConfig, unique_tokens: int) -> TrainConfig:
-    """The configuration with the decay λ = 1 / (η n), n the steps of one pass over the text, or of a shorter run.
+    """The configuration with the decay λ = 1 / (η n), n the steps of one pass over the text; none where it comes once.
 
     Decayed weights are an average of the updates of the last 1 / (η λ) steps: over one pass they hold what all of the
     text has in common and not what its rows are. Source: Wang & Aitchison 2024, arXiv:2405.13698
     """
-    steps = min(config.run.max_steps, max(1.0, unique_tokens / tokens_per_step(config)))
-    decay = min(MOST_FORGOTTEN, 1 / steps) / config.update.learning_rate
+    steps = max(1.0, unique_tokens / tokens_per_step(config))
+    decay = min(MOST_FORGOTTEN, 1 / steps) / config.update.learning_rate if steps < config.run.max_steps else 0.0
     return dataclasses.replace(config, update=dataclasses.replace(config.update, weight_decay=float(f"{decay:.2g}")))
 
 
