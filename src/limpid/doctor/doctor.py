@@ -13,11 +13,13 @@ from torch import nn
 
 from limpid.config.arguments import checked
 from limpid.config.domain import Count
+from limpid.doctor.baseline import Baseline
 from limpid.doctor.calls import Call
 from limpid.doctor.exam import Exam, examine
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.finding_log import FindingLog
 from limpid.doctor.hooks import Hooks
+from limpid.doctor.loop_facts import LoopFacts
 from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.ranks import Ranks
 from limpid.doctor.replay import nan_replay
@@ -60,15 +62,20 @@ class Doctor:
         rules: Iterable[str] | None = None,
         tokenizer: Any = None,
         tuning: Tuning | None = None,
+        baseline: str | Path | None = None,
     ) -> None:
-        """`tokenizer` is the model's own, of limpid or transformers; `tuning` what a run of limpid says of itself."""
+        """`tokenizer` is the model's own, of limpid or transformers; `tuning` what a run of limpid says of itself.
+
+        baseline  file of what the loop does: a run that finds none writes it, and later runs are held against it
+        """
         self.rules = _chosen(rules)
         probes = frozenset(probe for rule in self.rules for probe in rule.needs)  # what none needs is not measured
         self.info = ModelInfo(model)
         optimizers, schedulers = as_list(optimizer, "optimizer"), as_list(scheduler, "scheduler")
         self.watched = Watched(
-            self.info, optimizers, schedulers, scaler, total_steps, pretrained, steps_per_epoch, tuning, tokenizer
-        )
+            self.info, optimizers, schedulers, scaler, total_steps, pretrained, steps_per_epoch, tuning, tokenizer,
+            None if baseline is None else Baseline(user_path(baseline)),
+        )  # fmt: skip
         self.log = FindingLog(None if output is None else user_path(output), say, writer)
         self.skipped = Skipped(self.log.skipped)
         self.history = History()
@@ -134,6 +141,11 @@ class Doctor:
     def findings(self) -> list[Finding]:
         """Everything found so far: root causes first, then what they explain."""
         return self.log.findings()
+
+    @property
+    def facts(self) -> LoopFacts | None:
+        """What the loop did at the last step whose loss was read from its gradient; printed, a table by part."""
+        return self.history.facts
 
     def close(self) -> None:
         """Let go of everything; called by itself at the end of a `with` block."""

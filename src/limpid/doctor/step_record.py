@@ -21,6 +21,7 @@ from limpid.doctor.graph_leaves import OtherLeaf
 from limpid.doctor.idle_units import IdleUnits
 from limpid.doctor.levels import GroupRate, LogitLevel
 from limpid.doctor.logs.table import Curves, preferred
+from limpid.doctor.loop_facts import LoopFacts
 from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.plain_passes import PlainPasses
@@ -250,6 +251,7 @@ class History:
     sample: RowSample = field(default_factory=RowSample)
     returning: ReturningRows = field(default_factory=ReturningRows)
     ranks: RankHistory = field(default_factory=RankHistory)
+    facts: LoopFacts | None = None  # of the last step that was held against a baseline
     previous: Call | None = None  # the last forward pass of the step before
     reported: bool = False  # whether the loop ever called step()
     broke_at: int | None = None

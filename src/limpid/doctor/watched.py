@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from limpid.doctor.baseline import Baseline
 from limpid.doctor.chat_form import ChatForm
 from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.shield import Obstacle, Shield
@@ -43,6 +44,7 @@ class Watched:
     steps_per_epoch: float | None = None
     tuning: Tuning | None = None
     tokenizer: Any = None
+    baseline: Baseline | None = None
 
     def __post_init__(self) -> None:
         self.given_rates = {  # of each group, as it was given before any schedule

@@ -14,6 +14,7 @@ from limpid.doctor.rules import (
     attention,
     attributes,
     backward_passes,
+    baseline,
     batch_axis,
     changed_rows,
     clipping,
@@ -134,6 +135,7 @@ FAMILIES = (
     rewards,
     answer_mask,
     low_rank,
+    baseline,
 )
 
 RULES: dict[str, Rule] = {

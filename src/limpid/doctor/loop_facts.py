@@ -1,0 +1,209 @@
+"""What a loop does, as measured on one step: facts by name, which a later run of the same loop is held against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from limpid.doctor.loss_gradient import LossGradient
+    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.watched import Watched
+
+PARTS = ("data", "model", "labels", "loss", "gradient", "update")
+"""In the order of a step: what differs in one shows in those behind it."""
+Kind = Literal["exact", "share", "size", "level"]
+NEAR_SHARE, NEAR_SIZE, NEAR_LEVEL = 0.06, 2.0, 1.3
+"""How far shares of 0 … 1 may lie apart, and by which factor sizes and levels, where batches and seeds differ."""
+OFFSETS = range(-3, 5)
+ALIKE, FITS = 0.99, 0.03
+"""Share of positions that are taught the token so far on; what is left of a gradient that is a cross-entropy's."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that a loop does."""
+
+    part: str
+    name: str
+    value: Any  # a number, a word or a list of them
+    kind: Kind = "exact"
+
+    def agrees(self, other: Fact) -> bool:
+        """Whether another run's value is the same, as far as other batches and another seed leave it so."""
+        a, b = self.value, other.value
+        if isinstance(a, str | bool | list) or isinstance(b, str | bool | list) or self.kind == "exact":
+            return bool(a == b)
+        if self.kind == "share":
+            return bool(abs(a - b) <= NEAR_SHARE)
+        factor = NEAR_SIZE if self.kind == "size" else NEAR_LEVEL
+        if not (math.isfinite(a) and math.isfinite(b)) or a * b <= 0:
+            return str(a) == str(b) or abs(a - b) < 1e-12
+        return bool(max(a / b, b / a) <= factor)
+
+    @property
+    def shown(self) -> str:
+        """The value as it is printed."""
+        return _shown(self.value)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.shown}"
+
+
+@dataclass(frozen=True)
+class LoopFacts:
+    """The facts of one step."""
+
+    step: int
+    facts: tuple[Fact, ...]
+
+    def of(self, part: str) -> list[Fact]:
+        return [fact for fact in self.facts if fact.part == part]
+
+    def unlike(self, baseline: LoopFacts) -> dict[str, list[tuple[Fact | None, Fact | None]]]:
+        """By part, each fact that is not as it was: then and now; None where it was not there."""
+        then, now = ({(f.part, f.name): f for f in facts.facts} for facts in (baseline, self))
+        found: dict[str, list[tuple[Fact | None, Fact | None]]] = {}
+        for key in dict.fromkeys([*then, *now]):
+            before, after = then.get(key), now.get(key)
+            if before is None or after is None or not after.agrees(before):
+                found.setdefault(key[0], []).append((before, after))
+        return {part: found[part] for part in PARTS if part in found}
+
+    def __str__(self) -> str:
+        lines = [f"step {self.step:,}"]
+        for part in PARTS:
+            for index, fact in enumerate(self.of(part)):
+                lines.append(f"  {part if not index else '':<9} {fact.name:<34} {_shown(fact.value)}")
+        return "\n".join(lines)
+
+
+def facts_of(watched: Watched, record: StepRecord, history: History) -> LoopFacts:
+    """What the loop did in a step whose loss was read."""
+    parts = (_data, _model, _labels, _loss, _gradient, _update)
+    return LoopFacts(record.number, tuple(fact for part in parts for fact in part(watched, record, history)))
+
+
+def _data(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
+    calls = [call for i, call in enumerate(record.calls) if i not in record.dropped | record.asides]
+    yield Fact("data", "forward passes of an update", len(calls))
+    if not calls:
+        return
+    call = calls[0]
+    named = dict(zip(call.names or map(str, range(len(call.args))), call.args, strict=False)) | call.kwargs
+    for name, tensor in named.items():
+        if isinstance(tensor, Tensor) and tensor.numel() and not tensor.is_cuda:
+            yield from _tensor(name, tensor.detach())
+
+
+def _tensor(name: str, tensor: Tensor) -> Iterator[Fact]:
+    yield Fact("data", f"{name}: format", f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.ndim} axes")
+    if tensor.ndim:
+        yield Fact("data", f"{name}: rows", tensor.shape[0])
+    if tensor.is_floating_point():
+        known = tensor.double().nan_to_num()
+        yield Fact("data", f"{name}: mean", float(known.mean()), "size")
+        yield Fact("data", f"{name}: deviation", float(known.std(correction=0)), "level")
+        yield Fact("data", f"{name}: share of zeros", float((tensor == 0).double().mean()), "share")
+        if 1 < tensor.ndim < 4 and tensor.shape[-1] <= 32:
+            columns = known.reshape(-1, tensor.shape[-1])
+            still = (columns.std(0, correction=0) == 0).nonzero().flatten().tolist() if len(columns) > 1 else []
+            yield Fact("data", f"{name}: constant columns", still)
+    elif not tensor.is_complex():
+        counted = tensor.flatten().long()
+        values, counts = counted.unique(return_counts=True)
+        yield Fact("data", f"{name}: least", int(values[0]))
+        yield Fact("data", f"{name}: largest", int(values[-1]), "level")
+        yield Fact("data", f"{name}: share of the commonest", int(counts.max()) / len(counted), "share")
+
+
+def _model(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
+    info = watched.info
+    trained = [name for name, p in info.parameters.items() if p.requires_grad]
+    held = {id(parameter) for parameter in watched.held}
+    yield Fact("model", "parameters", info.size)
+    yield Fact("model", "tensors", len(info.parameters))
+    yield Fact("model", "tensors that require a gradient", len(trained))
+    yield Fact("model", "of these in no optimizer", sum(id(info.parameters[name]) not in held for name in trained))
+    yield Fact("model", "formats", sorted({str(p.dtype).removeprefix("torch.") for p in info.parameters.values()}))
+    yield Fact("model", "autocast", sorted({str(one).removeprefix("torch.") for one in record.autocast}))
+    yield Fact("model", "modules in evaluation mode", len(record.in_eval))
+
+
+def _labels(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
+    read = record.taught
+    if not read:
+        return
+    yield Fact("labels", "classes", read[0].shape[-1])
+    labelled = sum(int(one.labelled.sum()) for one in read)
+    yield Fact("labels", "share of positions with a label", labelled / sum(len(one.weight) for one in read), "share")
+    yield Fact("labels", "share of rows with a label", _rows_with_label(read), "share")
+    taught = [one.taught[one.labelled] for one in read]
+    counts = [int(one.unique().numel()) for one in taught if len(one)]
+    if counts:
+        yield Fact("labels", "different labels", max(counts), "size")
+    if read[0].ids is not None:
+        offset = next((k for k in OFFSETS if min(one.match(k)[0] for one in read) >= ALIKE), None)
+        yield Fact("labels", "token taught", "of no fixed place" if offset is None else f"{offset:+d} places on")
+        places = [float(one.positions[one.labelled].double().mean()) / max(1, one.shape[1] - 1) for one in read]
+        yield Fact("labels", "mean place of labels", sum(places) / len(places), "share")
+
+
+def _rows_with_label(read: Sequence[LossGradient]) -> float:
+    with_label = sum(int(one.rows[one.labelled].unique().numel()) for one in read)
+    return with_label / sum(int(one.rows.unique().numel()) for one in read)
+
+
+def _loss(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
+    if record.loss is not None:
+        yield Fact("loss", "value", record.loss, "level")
+    yield Fact("loss", "functions", sorted({name for name, *_ in (*record.means, *record.shares)}))
+    read = record.taught
+    if not read:
+        return
+    formula = "cross-entropy" if max(one.misfit for one in read) < FITS else "another"
+    yield Fact("loss", "formula", f"cross-entropy of a {read[0].squashed}" if read[0].squashed else formula)
+    yield Fact("loss", "smoothing", round(read[0].smoothing, 3))
+    yield Fact("loss", "points uphill", read[0].inverted)
+    if formula == "cross-entropy" and record.all_passes_read:
+        yield Fact("loss", "sum of the labels' weights", record.sum_of_weights, "level")
+        yield Fact("loss", "weights of labels differ", max(one.unevenness for one in read) > 0.1)
+        yield Fact("loss", "surprise of a label, nats", sum(one.mean_surprise for one in read) / len(read), "level")
+
+
+def _gradient(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
+    if record.norm is not None:
+        yield Fact("gradient", "norm", record.norm, "size")
+    yield Fact("gradient", "clipped to", record.clipped_to)
+    yield Fact("gradient", "tensors that have had one", len(history.trained))
+    yield Fact("gradient", "backward passes", record.events.count("backward"))
+
+
+def _update(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
+    for place, optimizer in enumerate(watched.optimizers):
+        yield Fact("update", f"optimizer {place}", type(optimizer).__name__)
+    for index, group in watched.groups:
+        yield Fact("update", f"group {index}: tensors", len(group["params"]))
+        for name, value in group.items():
+            plain = list(value) if isinstance(value, tuple) else value
+            if name not in ("params", "lr") and isinstance(plain, int | float | str | list):
+                yield Fact("update", f"group {index}: {name}", plain)
+    for index, rate in record.group_rates.items():
+        yield Fact("update", f"group {index}: rate", float(rate), "level")
+    update = record.judged_update
+    if update is not None:
+        yield Fact("update", "change over weights, median", update.median_ratio(), "size")
+        for name, weight in zip(update.names, update.weight, strict=True):
+            yield Fact("update", f"{name}: rms", weight, "level")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value)) or "none"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
