@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
+from limpid.doctor.rules.baseline import NOT_AS_BASELINE
+
 if TYPE_CHECKING:
     from limpid.doctor.loss_gradient import LossGradient
     from limpid.doctor.step_record import History, StepRecord
@@ -16,9 +18,17 @@ if TYPE_CHECKING:
 
 PARTS = ("data", "model", "labels", "loss", "gradient", "update")
 """In the order of a step: what differs in one shows in those behind it."""
-Kind = Literal["exact", "share", "size", "level"]
-NEAR_SHARE, NEAR_SIZE, NEAR_LEVEL = 0.06, 2.0, 1.3
-"""How far shares of 0 … 1 may lie apart, and by which factor sizes and levels, where batches and seeds differ."""
+Kind = Literal["exact", "setting", "share", "level", "size", "magnitude"]
+FACTORS = {"setting": 1.01, "level": NOT_AS_BASELINE["level"], "size": NOT_AS_BASELINE["size"],
+           "magnitude": NOT_AS_BASELINE["magnitude"]}  # fmt: skip
+NOTHING = 1e-6
+"""Below which a level is what rounding leaves of 0."""
+SCATTER = 3.0
+"""Standard deviations of a share among so many rows."""
+FEW = 16
+"""Numbers whose mean square says little."""
+EARLY = 3
+"""The last step at which levels and sizes are compared: behind it weights of different seeds have gone their ways."""
 OFFSETS = range(-3, 5)
 ALIKE, FITS = 0.99, 0.03
 """Share of positions that are taught the token so far on; what is left of a gradient that is a cross-entropy's."""
@@ -32,18 +42,22 @@ class Fact:
     name: str
     value: Any  # a number, a word or a list of them
     kind: Kind = "exact"
+    rows: int = 0  # that a share is of
 
     def agrees(self, other: Fact) -> bool:
         """Whether another run's value is the same, as far as other batches and another seed leave it so."""
         a, b = self.value, other.value
-        if isinstance(a, str | bool | list) or isinstance(b, str | bool | list) or self.kind == "exact":
+        if self.kind == "exact" or not (isinstance(a, int | float) and isinstance(b, int | float)):
             return bool(a == b)
         if self.kind == "share":
-            return bool(abs(a - b) <= NEAR_SHARE)
-        factor = NEAR_SIZE if self.kind == "size" else NEAR_LEVEL
+            mean = min(1.0, max(0.0, (a + b) / 2))
+            scatter = math.sqrt(mean * (1 - mean) / max(1, min(self.rows, other.rows)))
+            return bool(abs(a - b) <= max(NOT_AS_BASELINE["share"], SCATTER * scatter))
+        if max(abs(a), abs(b)) < NOTHING:
+            return True
         if not (math.isfinite(a) and math.isfinite(b)) or a * b <= 0:
-            return str(a) == str(b) or abs(a - b) < 1e-12
-        return bool(max(a / b, b / a) <= factor)
+            return str(a) == str(b)
+        return bool(max(a / b, b / a) <= FACTORS[self.kind])
 
     @property
     def shown(self) -> str:
@@ -70,6 +84,9 @@ class LoopFacts:
         found: dict[str, list[tuple[Fact | None, Fact | None]]] = {}
         for key in dict.fromkeys([*then, *now]):
             before, after = then.get(key), now.get(key)
+            known = after or before
+            if self.step > EARLY and known is not None and known.kind in ("level", "size", "magnitude"):
+                continue
             if before is None or after is None or not after.agrees(before):
                 found.setdefault(key[0], []).append((before, after))
         return {part: found[part] for part in PARTS if part in found}
@@ -105,20 +122,21 @@ def _tensor(name: str, tensor: Tensor) -> Iterator[Fact]:
     if tensor.ndim:
         yield Fact("data", f"{name}: rows", tensor.shape[0])
     if tensor.is_floating_point():
-        known = tensor.double().nan_to_num()
-        yield Fact("data", f"{name}: mean", float(known.mean()), "size")
-        yield Fact("data", f"{name}: deviation", float(known.std(correction=0)), "level")
-        yield Fact("data", f"{name}: share of zeros", float((tensor == 0).double().mean()), "share")
-        if 1 < tensor.ndim < 4 and tensor.shape[-1] <= 32:
-            columns = known.reshape(-1, tensor.shape[-1])
-            still = (columns.std(0, correction=0) == 0).nonzero().flatten().tolist() if len(columns) > 1 else []
-            yield Fact("data", f"{name}: constant columns", still)
+        rows = tensor.shape[0] if tensor.ndim else 1
+        yield Fact("data", f"{name}: deviation", float(tensor.double().nan_to_num().std(correction=0)), "size")
+        yield Fact("data", f"{name}: share of zeros", float((tensor == 0).double().mean()), "share", rows)
     elif not tensor.is_complex():
         counted = tensor.flatten().long()
         values, counts = counted.unique(return_counts=True)
-        yield Fact("data", f"{name}: least", int(values[0]))
+        yield Fact("data", f"{name}: below 0", bool(values[0] < 0))
         yield Fact("data", f"{name}: largest", int(values[-1]), "level")
-        yield Fact("data", f"{name}: share of the commonest", int(counts.max()) / len(counted), "share")
+        yield Fact(
+            "data",
+            f"{name}: share of the commonest",
+            int(counts.max()) / len(counted),
+            "share",
+            len(tensor) if tensor.ndim else 1,
+        )
 
 
 def _model(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
@@ -140,8 +158,10 @@ def _labels(watched: Watched, record: StepRecord, history: History) -> Iterator[
         return
     yield Fact("labels", "classes", read[0].shape[-1])
     labelled = sum(int(one.labelled.sum()) for one in read)
-    yield Fact("labels", "share of positions with a label", labelled / sum(len(one.weight) for one in read), "share")
-    yield Fact("labels", "share of rows with a label", _rows_with_label(read), "share")
+    rows = sum(one.shape[0] for one in read)
+    positions = sum(len(one.weight) for one in read)
+    yield Fact("labels", "share of positions with a label", labelled / positions, "share", rows)
+    yield Fact("labels", "share of rows with a label", _rows_with_label(read), "share", rows)
     taught = [one.taught[one.labelled] for one in read]
     counts = [int(one.unique().numel()) for one in taught if len(one)]
     if counts:
@@ -150,7 +170,7 @@ def _labels(watched: Watched, record: StepRecord, history: History) -> Iterator[
         offset = next((k for k in OFFSETS if min(one.match(k)[0] for one in read) >= ALIKE), None)
         yield Fact("labels", "token taught", "of no fixed place" if offset is None else f"{offset:+d} places on")
         places = [float(one.positions[one.labelled].double().mean()) / max(1, one.shape[1] - 1) for one in read]
-        yield Fact("labels", "mean place of labels", sum(places) / len(places), "share")
+        yield Fact("labels", "mean place of labels", sum(places) / len(places), "share", rows)
 
 
 def _rows_with_label(read: Sequence[LossGradient]) -> float:
@@ -160,7 +180,7 @@ def _rows_with_label(read: Sequence[LossGradient]) -> float:
 
 def _loss(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
     if record.loss is not None:
-        yield Fact("loss", "value", record.loss, "level")
+        yield Fact("loss", "value", record.loss, "magnitude")
     yield Fact("loss", "functions", sorted({name for name, *_ in (*record.means, *record.shares)}))
     read = record.taught
     if not read:
@@ -193,12 +213,15 @@ def _update(watched: Watched, record: StepRecord, history: History) -> Iterator[
             if name not in ("params", "lr") and isinstance(plain, int | float | str | list):
                 yield Fact("update", f"group {index}: {name}", plain)
     for index, rate in record.group_rates.items():
-        yield Fact("update", f"group {index}: rate", float(rate), "level")
+        yield Fact("update", f"group {index}: rate", float(rate), "setting")
     update = record.judged_update
     if update is not None:
         yield Fact("update", "change over weights, median", update.median_ratio(), "size")
-        for name, weight in zip(update.names, update.weight, strict=True):
-            yield Fact("update", f"{name}: rms", weight, "level")
+    if update is not None and record.number == 1:
+        for name, dims, weight in zip(update.names, update.dims, update.weight, strict=True):
+            known = watched.info.parameters.get(name)
+            if known is not None and known.numel() >= FEW:
+                yield Fact("model", f"{name}: rms at the start", weight, "level" if dims >= 2 else "size")
 
 
 def _shown(value: Any) -> str:

@@ -1,0 +1,105 @@
+"""A loop held against one that worked: what differs first is named, and other seeds differ in nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import limpid
+from limpid.errors import ConfigError
+
+WIDTH, WORDS = 32, 50
+
+
+def trained(baseline: Path | None, seed: int = 0, **change: Any) -> tuple[Any, list[float]]:
+    """A loop of 60 steps: `change` replaces what it does at one place."""
+    does = {
+        "shift": 1,
+        "rate": 1e-3,
+        "clip": 1.0,
+        "of_prompt": 0,
+        "held": slice(None),
+        "scale": 1.0,
+        "std": 1.0,
+    } | change
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 64), nn.ReLU(), nn.Linear(64, WORDS))
+    with torch.no_grad():
+        model[0].weight.mul_(does["std"])
+    optimizer = torch.optim.AdamW(list(model.parameters())[does["held"]], lr=does["rate"])
+    losses = []
+    with limpid.watch(model, optimizer, say=False, baseline=baseline) as doctor:
+        for _ in range(60):
+            rows = torch.randint(0, WORDS, (8, 17))
+            targets = rows[:, does["shift"] : 16 + does["shift"]].clone()
+            targets[:, : does["of_prompt"]] = -100
+            loss = nn.functional.cross_entropy(model(rows[:, :-1]).flatten(0, 1), targets.flatten()) * does["scale"]
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), does["clip"])
+            optimizer.step()
+            doctor.step(loss, rows)
+            losses.append(float(loss.detach()))
+    return doctor, losses
+
+
+def unlike(doctor: Any) -> list[Any]:
+    return [finding for finding in doctor.findings if finding.rule == "not-as-baseline"]
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("loops") / "loop.json"
+    doctor, _ = trained(path)
+    assert not unlike(doctor)
+    return path
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_other_seeds_do_the_same(baseline: Path, seed: int) -> None:
+    assert not unlike(trained(baseline, seed)[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "part", "words"),
+    [
+        ({"shift": 0}, "labels", "token taught +0 places on, then +1"),
+        ({"of_prompt": 8}, "labels", "share of positions with a label 0.5, then 1"),
+        ({"scale": 4.0}, "loss", "sum of the labels' weights 4"),
+        ({"clip": 0.1}, "gradient", "clipped to 0.1, then 1"),
+        ({"rate": 2e-3}, "update", "group 0: rate 0.002, then 0.001"),
+        ({"held": slice(1, None)}, "model", "of these in no optimizer 1, then 0"),
+        ({"std": 2.0}, "model", "0.weight: rms at the start 2.0"),
+    ],
+)
+def test_what_differs_first_is_named(baseline: Path, change: dict[str, Any], part: str, words: str) -> None:
+    (finding,) = unlike(trained(baseline, 1, **change)[0])
+    assert (finding.where, finding.severity) == (part, "warning")
+    assert words in finding.says
+
+
+def test_a_baseline_changes_nothing_of_the_training(baseline: Path) -> None:
+    assert trained(baseline, 1)[1] == trained(None, 1)[1]
+
+
+def test_the_facts_of_a_step_are_printed_by_part() -> None:
+    doctor, _ = trained(None, of_prompt=8)
+    said = str(doctor.facts)
+    assert [line.split()[0] for line in said.splitlines()[1:] if line[2] != " "] == [
+        "data", "model", "labels", "loss", "gradient", "update",
+    ]  # fmt: skip
+    assert "token taught" in said
+    assert "+1 places on" in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_a_file_that_is_no_baseline_is_refused_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "loop.json"
+    for content in ("", "[]", '{"steps": {"a": []}}', '{"steps": {"1": [{"name": 3}]}}'):
+        file.write_text(content)
+        with pytest.raises(ConfigError, match="no baseline of a loop: delete it"):
+            trained(file)
