@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 PARTS = ("data", "model", "labels", "loss", "gradient", "update")
 """In the order of a step: what differs in one shows in those behind it."""
-Kind = Literal["exact", "setting", "share", "level", "size", "magnitude"]
-FACTORS = {"setting": 1.01, "level": NOT_AS_BASELINE["level"], "size": NOT_AS_BASELINE["size"],
-           "magnitude": NOT_AS_BASELINE["magnitude"]}  # fmt: skip
+Kind = Literal["exact", "setting", "share", "level", "size", "told"]
+"""How values are compared; what is told alone is not: losses of a few rows lie anywhere."""
+FACTORS = {"setting": 1.01, "level": NOT_AS_BASELINE["level"], "size": NOT_AS_BASELINE["size"]}
 NOTHING = 1e-6
 """Below which a level is what rounding leaves of 0."""
-SCATTER = 3.0
+SCATTER = 4.0
 """Standard deviations of a share among so many rows."""
 FEW = 16
 """Numbers whose mean square says little."""
@@ -85,7 +85,8 @@ class LoopFacts:
         for key in dict.fromkeys([*then, *now]):
             before, after = then.get(key), now.get(key)
             known = after or before
-            if self.step > EARLY and known is not None and known.kind in ("level", "size", "magnitude"):
+            skipped = ("told", "level", "size") if self.step > EARLY else ("told",)
+            if known is not None and known.kind in skipped:
                 continue
             if before is None or after is None or not after.agrees(before):
                 found.setdefault(key[0], []).append((before, after))
@@ -169,8 +170,13 @@ def _labels(watched: Watched, record: StepRecord, history: History) -> Iterator[
     if read[0].ids is not None:
         offset = next((k for k in OFFSETS if min(one.match(k)[0] for one in read) >= ALIKE), None)
         yield Fact("labels", "token taught", "of no fixed place" if offset is None else f"{offset:+d} places on")
-        places = [float(one.positions[one.labelled].double().mean()) / max(1, one.shape[1] - 1) for one in read]
-        yield Fact("labels", "mean place of labels", sum(places) / len(places), "share", rows)
+        places = [
+            float(one.positions[one.labelled].double().mean()) / max(1, one.shape[1] - 1)
+            for one in read
+            if bool(one.labelled.any())
+        ]
+        if places:
+            yield Fact("labels", "mean place of labels", sum(places) / len(places), "share", rows)
 
 
 def _rows_with_label(read: Sequence[LossGradient]) -> float:
@@ -180,7 +186,7 @@ def _rows_with_label(read: Sequence[LossGradient]) -> float:
 
 def _loss(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
     if record.loss is not None:
-        yield Fact("loss", "value", record.loss, "magnitude")
+        yield Fact("loss", "value", record.loss, "told")
     yield Fact("loss", "functions", sorted({name for name, *_ in (*record.means, *record.shares)}))
     read = record.taught
     if not read:

@@ -23,14 +23,13 @@ NOT_AS_BASELINE = Rule(
     detects="A loop that does something else than in the run whose facts were kept: `limpid.watch(…, baseline=FILE)`.",
     equation=r"f_t \neq f_t^{\text{baseline}}",
     source="definition",
-    threshold="counts, words and settings are equal; shares lie within {share:g}, or three standard deviations "
+    threshold="counts, words and settings are equal; shares lie within {share:g}, or four standard deviations "
     "of so many rows; on the first three steps surprises and weights within a factor of {level:g}, gradients within "
-    "{size:g}, other losses within {magnitude:g}",
+    "{size:g}",
     thresholds={
         "share": Threshold(0.06, "rows of another batch"),
         "level": Threshold(1.5, "cross-entropies and matrices of another seed"),
         "size": Threshold(4.0, "gradients and vectors of another seed"),
-        "magnitude": Threshold(16.0, "squared errors of a few rows"),
     },
     cost="some counts of the batch and of what was read anyway, on steps 1, 2, 3 and every 50th",
     needs=(Probe.LOSS, Probe.LOSS_GRADIENT, Probe.GRADIENT_NORM, Probe.CLIPPING, Probe.UPDATES),
