@@ -23,7 +23,7 @@ Kind = Literal["exact", "setting", "share", "level", "size", "told"]
 FACTORS = {"setting": 1.01, "level": NOT_AS_BASELINE["level"], "size": NOT_AS_BASELINE["size"]}
 NOTHING = 1e-6
 """Below which a level is what rounding leaves of 0."""
-SCATTER = 4.0
+SCATTER = 3.0
 """Standard deviations of a share among so many rows."""
 FEW = 16
 """Numbers whose mean square says little."""

@@ -23,7 +23,7 @@ NOT_AS_BASELINE = Rule(
     detects="A loop that does something else than in the run whose facts were kept: `limpid.watch(…, baseline=FILE)`.",
     equation=r"f_t \neq f_t^{\text{baseline}}",
     source="definition",
-    threshold="counts, words and settings are equal; shares lie within {share:g}, or four standard deviations "
+    threshold="counts, words and settings are equal; shares lie within {share:g}, or three standard deviations "
     "of so many rows; on the first three steps surprises and weights within a factor of {level:g}, gradients within "
     "{size:g}",
     thresholds={
