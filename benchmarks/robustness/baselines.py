@@ -18,10 +18,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.robustness.doctor import load, right, words  # sets threads before torch is loaded
-
 import numpy as np
 import torch
+from benchmarks.robustness.doctor import load, right, words  # sets threads before torch is loaded
 from benchmarks.robustness.loops.case import FAULTS, Fault, Run
 from torch import nn
 
