@@ -95,7 +95,7 @@ def sequences() -> tuple[Tensor, Tensor]:
         (Normed(0), Normed(-1), table, squared, {"batch-leaks"}),
         (Pooled(over=0), Pooled(), words, of_class, {"batch-leaks"}),
         (Pooled(placed=0), Pooled(), words, of_class, {"row-number-counts"}),
-        (Read(False), Read(True), sequences, squared, {"batch-leaks", "row-number-counts"}),
+        (Read(False), Read(True), sequences, squared, {"batch-axis-as-time", "batch-leaks", "row-number-counts"}),
         (Dropping(True), Dropping(False), table, squared, {"dropout-in-evaluation"}),
     ],
     ids=["norm over rows", "softmax over rows", "places by row", "time and rows", "always on"],

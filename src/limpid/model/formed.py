@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-PLAIN = (Tensor, nn.Parameter)
-"""What has its entries in one piece of memory, in this process."""
+PLAIN = ("Tensor", "Parameter", "FakeTensor")
+"""Types of what has its entries in one piece of memory, in this process, or would have where a step is rehearsed."""
 
 
 class _Hold(torch.autograd.Function):
@@ -46,11 +46,20 @@ class Again:
         return formed
 
 
+def _is_plain(tensor: Tensor) -> bool:
+    return type(tensor).__name__ in PLAIN
+
+
+def _memory(tensor: Tensor) -> int:
+    """What tells one piece of memory from another, while it lives."""
+    return int(tensor.untyped_storage()._cdata)
+
+
 def formed_again(array: Tensor, form: Callable[..., Tensor], *sources: Tensor) -> Tensor:
     """Mark an array of which `form(*sources)` gives the same bits: products that read it need not keep it."""
     learning = torch.is_grad_enabled() and not torch.compiler.is_compiling()
     there_anyway = all(one.requires_grad or isinstance(one, nn.Parameter) for one in sources)
-    if learning and there_anyway and all(type(one) in PLAIN for one in (array, *sources)) and array.is_contiguous():
+    if learning and there_anyway and all(map(_is_plain, (array, *sources))) and array.is_contiguous():
         array.again = Again(form, *sources)  # type: ignore[attr-defined]
     return array
 
@@ -59,12 +68,12 @@ def keeping_less(*operands: Tensor) -> AbstractContextManager[Any]:
     """While one operation runs: what is marked of its operands is formed again, all else is kept as ever."""
     if torch.compiler.is_compiling():
         return nullcontext()
-    marked = {one.untyped_storage().data_ptr(): one.again for one in operands if hasattr(one, "again")}
+    marked = {_memory(one): one.again for one in operands if hasattr(one, "again")}
     if not marked:
         return nullcontext()
 
     def pack(saved: Tensor) -> Any:
-        again = marked.get(saved.untyped_storage().data_ptr()) if type(saved) in PLAIN else None
+        again = marked.get(_memory(saved)) if _is_plain(saved) else None
         if again is None:
             return saved
         again.readers += 1

@@ -20,7 +20,7 @@ RATE_NOT_READ = Rule(
     "optimizer-attribute-not-read",
     FAMILY,
     detects="A rate or another setting that is set on an optimizer of PyTorch: it reads its parameter groups alone.",
-    equation=r"\texttt{optimizer.lr} \neq \texttt{optimizer.param\_groups[i]['lr']}",
+    equation=r"\text{optimizer.lr} \neq \eta",
     source="documentation of torch.optim: per-parameter options",
     threshold="exact: an optimizer of torch.optim has an attribute of its own by the name of one of its settings, with "
     "a value that no group has",
@@ -36,7 +36,7 @@ FREEZING_NOT_READ = Rule(
     "module-attribute-not-read",
     FAMILY,
     detects="requires_grad = False that is set on a module: it makes an attribute, and all its parameters train on.",
-    equation=r"\texttt{module.requires\_grad} = \text{False},\; \texttt{p.requires\_grad} = \text{True}",
+    equation=r"\text{module: False},\; \text{parameter: True}",
     source="documentation of torch.nn.Module.requires_grad_; torch.nn.Module has no such attribute",
     threshold="exact: a module with requires_grad False among its attributes, all parameters of which require a "
     "gradient, are held by the optimizer and had one at this update",

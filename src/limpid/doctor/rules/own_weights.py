@@ -21,7 +21,7 @@ LOADS_ITSELF = Rule(
     FAMILY,
     detects="Weights that were to be kept by state_dict() and are loaded back: it keeps no copy, and they are the "
     "current ones.",
-    equation=r"\texttt{state\_dict()[name]} \equiv \theta",
+    equation=r"\text{state} \equiv \theta",
     source="documentation of torch.nn.Module.state_dict: the returned object is a shallow copy",
     threshold="exact: tensors that this model's state_dict() returned before an update, which share its memory, are "
     "loaded into it",

@@ -86,7 +86,7 @@ OUTPUTS_TOO_COARSE = Rule(
     cause="the last layer runs in autocast, or its output was cast: numbers around 300 are 2 apart in bfloat16",
     fix="the last layer in float32 (autocast(enabled=False), x.float()), or targets less their mean",
     refuted_by="outputs between two numbers of the format",
-    explains=("loss-plateau",),
+    explains=("loss-plateau", "column-not-read"),
 )
 
 
