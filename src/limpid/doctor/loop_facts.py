@@ -20,7 +20,8 @@ PARTS = ("data", "model", "labels", "loss", "gradient", "update")
 """In the order of a step: what differs in one shows in those behind it."""
 Kind = Literal["exact", "setting", "share", "level", "size", "told"]
 """How values are compared; what is told alone is not: losses of a few rows lie anywhere."""
-FACTORS = {"setting": 1.01, "level": NOT_AS_BASELINE["level"], "size": NOT_AS_BASELINE["size"]}
+NEAR = 1.01
+"""The factor within which a setting is the same."""
 NOTHING = 1e-6
 """Below which a level is what rounding leaves of 0."""
 SCATTER = 3.0
@@ -57,7 +58,8 @@ class Fact:
             return True
         if not (math.isfinite(a) and math.isfinite(b)) or a * b <= 0:
             return str(a) == str(b)
-        return bool(max(a / b, b / a) <= FACTORS[self.kind])
+        factors = {"setting": NEAR, "level": NOT_AS_BASELINE["level"], "size": NOT_AS_BASELINE["size"]}
+        return bool(max(a / b, b / a) <= factors[self.kind])
 
     @property
     def shown(self) -> str:

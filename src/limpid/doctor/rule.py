@@ -53,6 +53,7 @@ class Probe(Enum):
     WEIGHTS_KEPT = "a few elements of three tensors after each update"
     ROWS = "a hash and a histogram of each row"
     REPLAY = "random state and arguments of each forward pass, to repeat it"
+    FACTS = "what the loop does, as counts and settings of a step"
     RANKS = "a line of numbers from each process"
     LOG = "a log of the run"
 

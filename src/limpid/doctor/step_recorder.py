@@ -22,6 +22,7 @@ from limpid.doctor.graph_leaves import has_own_backward, other_leaves
 from limpid.doctor.hooks import LISTENERS
 from limpid.doctor.idle_units import idle_units, linear_maps
 from limpid.doctor.kept_states import KeptStates
+from limpid.doctor.loop_facts import facts_of
 from limpid.doctor.optimizers_used import idle_optimizers, rates_set
 from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.pass_recorder import Judge, PassRecorder, guarded
@@ -120,6 +121,9 @@ class StepRecorder(PassRecorder):
                 measured = [] if record.token_ids else record.measured_rows
                 self.history.rows.take(record.token_ids, record.class_labels, record.row_numbers, measured)
                 self.history.sample.take(record)
+        if record.read and record.updated and Probe.FACTS in self.probes:
+            with self.skipped.noting("facts"):
+                self.history.facts = facts_of(self.watched, record, self.history)
         self.judge.ended(record)
         if record.updated:
             self.history.last_rates = record.rates

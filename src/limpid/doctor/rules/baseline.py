@@ -32,7 +32,7 @@ NOT_AS_BASELINE = Rule(
         "size": Threshold(4.0, "gradients and vectors of another seed"),
     },
     cost="some counts of the batch and of what was read anyway, on steps 1, 2, 3 and every 50th",
-    needs=(Probe.LOSS, Probe.LOSS_GRADIENT, Probe.GRADIENT_NORM, Probe.CLIPPING, Probe.UPDATES),
+    needs=(Probe.LOSS, Probe.LOSS_GRADIENT, Probe.GRADIENT_NORM, Probe.CLIPPING, Probe.UPDATES, Probe.FACTS),
     cause="a change of code, data, settings or versions since that run",
     fix="undo the change that the first of these facts names; where it is meant, delete the file, and the next run "
     "writes it anew",
@@ -42,12 +42,10 @@ NOT_AS_BASELINE = Rule(
 
 @on_step(NOT_AS_BASELINE)
 def not_as_baseline(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    if not record.read or not record.updated:
+    facts = history.facts
+    if watched.baseline is None or facts is None or facts.step != record.number:
         return
-    from limpid.doctor.loop_facts import facts_of
-
-    history.facts = facts_of(watched, record, history)
-    unlike = {} if watched.baseline is None else watched.baseline.unlike(history.facts)
+    unlike = watched.baseline.unlike(facts)
     if not unlike:
         return
     first, *behind = unlike
