@@ -194,7 +194,9 @@ class Doctor:
             exam.own_backward = record.own_backward
             if gradients and copies(gradients[0]):
                 with self.recorder.paused(), self.skipped.noting("the own token"):
-                    self.history.own_token = own_token(exam, record.inner_called and not record.outer_called)
+                    self.history.own_token = own_token(
+                        exam, gradients[0], record.inner_called and not record.outer_called
+                    )
             later = [rule for rule in self.rules if _needs_backward(rule) and not rule.functions.get("on_step")]
             self._examine(exam, later)
         elif self._due is not None and record.number >= self._due and record.sampled and record.calls:

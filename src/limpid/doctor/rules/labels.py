@@ -103,7 +103,7 @@ def alignment(exam: Exam) -> Iterator[Finding]:
     """Which input each position is taught: by the gradient where there is one, else by the labels themselves."""
     if exam.loss_gradients:
         first = exam.loss_gradients[0]
-        yield from aligned(first, None, exam.info.is_decoder, own_token(exam) if copies(first) else None)
+        yield from aligned(first, None, exam.info.is_decoder, own_token(exam, first) if copies(first) else None)
         return
     for micro in exam.micros[:1]:
         if micro.ids is None or micro.labels is None or micro.ids.shape != micro.labels.shape:
@@ -125,19 +125,23 @@ def copies(gradient: LossGradient) -> bool:
     return count >= ENOUGH and own >= NEAR_ALL > gradient.match(1)[0]
 
 
-def own_token(exam: Exam, inner: bool = False) -> tuple[bool, bool] | None:
+def own_token(exam: Exam, gradient: LossGradient, inner: bool = False) -> tuple[bool, bool] | None:
     """Whether outputs depend on the input token at their own position, and on later ones; None where unknown.
 
-    `inner`: whether the loop calls the core of the model alone.
+    `inner`: whether the loop calls the core of the model alone. A decoder's own tokens are those beside the gradient.
     """
     call = exam.usual_call
-    if call is None or call.ids is None or call.ids.ndim != 2 or call.ids.shape[1] < 2 or not exam.may_call:
+    if call is None or gradient.ids is None or not exam.may_call:
         return None
-    middle = call.ids.shape[1] // 2
-    changed = call.ids.clone()
-    changed[:, middle] = exam.other_ids(call.ids)[:, middle]
-    first, again, other = (exam.logits(c, inner=inner) for c in (call, call, call.with_ids(changed)))
-    if first is None or again is None or other is None or first.shape[:-1] != call.ids.shape or first.ne(again).any():
+    beside = gradient.ids
+    ids = next((t for t in call.all_ids if t.equal(beside[: len(t), : t.shape[1]])), None)
+    if ids is None or ids.shape[1] < 2:
+        return None
+    middle = ids.shape[1] // 2
+    changed = ids.clone()
+    changed[:, middle] = exam.other_ids(ids)[:, middle]
+    first, again, other = (exam.logits(c, inner=inner) for c in (call, call, call.with_ids(changed, instead=ids)))
+    if first is None or again is None or other is None or first.shape[:-1] != ids.shape or first.ne(again).any():
         return None
     moved = (other != first).any(-1)
     return bool(moved[:, middle].any()), bool(moved[:, :middle].any())
