@@ -11,13 +11,13 @@ right diagnosis needs are given with the fault. That a fault bites is shown by i
 import argparse
 import importlib
 import json
+import multiprocessing
 import os
 import re
 import time
 import traceback
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +150,10 @@ def attempt(kind: str, index: int, seed: int, preflight: bool, twins: bool) -> d
     return record
 
 
+def attempted(arguments: tuple[str, int, int, bool, bool]) -> dict[str, Any]:
+    return attempt(*arguments)
+
+
 def load() -> None:
     """The files of cases: each adds its own when it is imported."""
     for file in sorted((Path(__file__).parent / "loops").glob("*_*.py")):
@@ -242,9 +246,9 @@ def main() -> None:
         for kind, index in left:
             keep(attempt(kind, index, *rest))
     else:
-        with ProcessPoolExecutor(options.jobs, max_tasks_per_child=8) as pool:
-            for future in as_completed([pool.submit(attempt, kind, index, *rest) for kind, index in left]):
-                keep(future.result())
+        with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=8) as pool:
+            for record in pool.imap_unordered(attempted, [(kind, index, *rest) for kind, index in left]):
+                keep(record)
     print(summary(records))
 
 

@@ -67,7 +67,7 @@ def test_other_seeds_do_the_same(baseline: Path, seed: int) -> None:
 @pytest.mark.parametrize(
     ("change", "part", "words"),
     [
-        ({"shift": 0}, "labels", "token taught +0 places on, then +1"),
+        ({"shift": 0}, "labels", "token taught its own, then the next"),
         ({"of_prompt": 8}, "labels", "share of positions with a label 0.5, then 1"),
         ({"scale": 4.0}, "loss", "sum of the labels' weights 4"),
         ({"clip": 0.1}, "gradient", "clipped to 0.1, then 1"),
@@ -93,13 +93,15 @@ def test_the_facts_of_a_step_are_printed_by_part() -> None:
         "data", "model", "labels", "loss", "gradient", "update",
     ]  # fmt: skip
     assert "token taught" in said
-    assert "+1 places on" in said
+    assert "the next" in said
     assert max(map(len, said.splitlines())) <= 80
 
 
 def test_a_file_that_is_no_baseline_is_refused_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "loop.json"
+    with pytest.raises(ConfigError, match="holds no facts of a loop: name another file"):
+        trained(tmp_path)
     for content in ("", "[]", '{"steps": {"a": []}}', '{"steps": {"1": [{"name": 3}]}}'):
         file.write_text(content)
-        with pytest.raises(ConfigError, match="no baseline of a loop: delete it"):
+        with pytest.raises(ConfigError, match="holds no facts of a loop: name another file"):
             trained(file)

@@ -40,5 +40,5 @@ def _read(path: Path) -> dict[int, LoopFacts]:
     try:
         steps = parse_json(read_whole(path))["steps"]
         return {int(step): LoopFacts(int(step), tuple(Fact(**fact) for fact in held)) for step, held in steps.items()}
-    except MALFORMED as error:
-        raise ConfigError(f"{path} is no baseline of a loop: delete it, and the next run writes it anew") from error
+    except (*MALFORMED, OSError) as error:
+        raise ConfigError(f"{path} holds no facts of a loop: name another file, which the next run writes") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from limpid.config.arguments import checked
@@ -74,7 +75,7 @@ class Doctor:
         optimizers, schedulers = as_list(optimizer, "optimizer"), as_list(scheduler, "scheduler")
         self.watched = Watched(
             self.info, optimizers, schedulers, scaler, total_steps, pretrained, steps_per_epoch, tuning, tokenizer,
-            None if baseline is None else Baseline(user_path(baseline)),
+            None if baseline is None or not _is_first() else Baseline(user_path(baseline)),
         )  # fmt: skip
         self.log = FindingLog(None if output is None else user_path(output), say, writer)
         self.skipped = Skipped(self.log.skipped)
@@ -268,6 +269,11 @@ class Doctor:
             self._add(finding if finding.step else dataclasses.replace(finding, step=stands) for finding in found)
             for what, why in exam.skipped.items():
                 self.skipped.note(what, why)
+
+
+def _is_first() -> bool:
+    """Whether this is the first of the processes that train together: one of them speaks for all."""
+    return not dist.is_available() or not dist.is_initialized() or dist.get_rank() == 0
 
 
 def _needs_backward(rule: Rule) -> bool:

@@ -22,7 +22,7 @@ from limpid.doctor.graph_leaves import has_own_backward, other_leaves
 from limpid.doctor.hooks import LISTENERS
 from limpid.doctor.idle_units import idle_units, linear_maps
 from limpid.doctor.kept_states import KeptStates
-from limpid.doctor.loop_facts import facts_of
+from limpid.doctor.loop_facts import EARLY, facts_of
 from limpid.doctor.optimizers_used import idle_optimizers, rates_set
 from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.pass_recorder import Judge, PassRecorder, guarded
@@ -35,7 +35,7 @@ from limpid.doctor.weight_trail import WeightTrail, steps_counted
 from limpid.doctor.weights import fresh as looks_fresh
 from limpid.doctor.weights import local, rate_of
 
-EARLY, OFTEN = 3, 10
+OFTEN = 10
 """The first steps are looked at closely, and every tenth after them; the loss's formula at `every` steps."""
 SCORES = 2**20
 """Entries of the scores of each attention that a look during training measures."""

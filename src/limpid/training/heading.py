@@ -22,8 +22,12 @@ def describe(training: Training) -> list[str]:
     config, tokens, asked = training.config, training.tokens, training.run.read_asked()
     model = config.model
     chosen = [
-        f"{name} {as_typed(value)}"
-        for section, default in ((asked.model, ModelConfig), (asked.update, UpdateConfig), (asked.run, RunConfig))
+        f"{name} {as_typed(to_dict(resolved)[name])}"
+        for section, resolved, default in (
+            (asked.model, config.model, ModelConfig),
+            (asked.update, config.update, UpdateConfig),
+            (asked.run, config.run, RunConfig),
+        )
         for name, value in to_dict(section).items()
         if value != to_dict(default()).get(name)
     ]
