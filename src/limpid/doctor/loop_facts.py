@@ -31,7 +31,7 @@ FEW = 16
 EARLY = 3
 """The last step at which levels and sizes are compared: behind it weights of different seeds have gone their ways."""
 OFFSETS = range(-3, 5)
-NEAREST = {0: "its own", 1: "the next"}
+NEAREST: dict[int | None, str] = {0: "its own", 1: "the next", None: "of no fixed place"}
 ALIKE, FITS = 0.99, 0.03
 """Share of positions that are taught the token so far on; what is left of a gradient that is a cross-entropy's."""
 
@@ -172,8 +172,7 @@ def _labels(watched: Watched, record: StepRecord, history: History) -> Iterator[
         yield Fact("labels", "different labels", max(counts), "size")
     if read[0].ids is not None:
         offset = next((k for k in OFFSETS if min(one.match(k)[0] for one in read) >= ALIKE), None)
-        further = "of no fixed place" if offset is None else f"{offset:+d} places on"
-        yield Fact("labels", "token taught", NEAREST.get(offset, further))
+        yield Fact("labels", "token taught", NEAREST.get(offset, f"{offset} places on"))
         places = [
             float(one.positions[one.labelled].double().mean()) / max(1, one.shape[1] - 1)
             for one in read
