@@ -1,7 +1,7 @@
 """What a loop's own metrics keep over a long run: where it began, where it is, and fewer points between."""
 
+from limpid.doctor.history import MOST_POINTS
 from limpid.doctor.logs.table import Curves
-from limpid.doctor.step_record import MOST_POINTS
 
 
 def test_series_of_a_long_run_stay_short_and_go_on_together() -> None:

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 import limpid
 from doctor.bench import LENGTH, WIDTH, Decoder, Loop, batch, groups, mean_loss, preflight, rules
 from limpid.doctor.calls import Call
+from limpid.doctor.history import History
 from limpid.doctor.loss_gradient import read
 from limpid.doctor.row_history import RowHistory
 from limpid.doctor.rules.mixture import border
-from limpid.doctor.step_record import History, StepRecord
+from limpid.doctor.step_record import StepRecord
 
 
 class LowRank(nn.Module):

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from doctor.bench import LENGTH, VOCAB, Decoder, batch, preflight
 from limpid.doctor.attention_probe import AttentionProbe, off_diagonal_share
+from limpid.doctor.history import History
 from limpid.doctor.rules.learning_rate import lastingly
 from limpid.doctor.rules.loss_curve import LOSS_SPIKE, rises
-from limpid.doctor.step_record import History, StepRecord
+from limpid.doctor.step_record import StepRecord
 
 
 def judged(losses: list[float]) -> list[str]:

@@ -18,8 +18,9 @@ from doctor.test_rows import text
 from limpid.data.batches import MicroBatch
 from limpid.doctor.calls import micro_batches
 from limpid.doctor.doctor import Doctor
+from limpid.doctor.history import History
 from limpid.doctor.rules.rows import duplicated_in_steps, repeats
-from limpid.doctor.step_record import History, StepRecord
+from limpid.doctor.step_record import StepRecord
 from limpid.doctor.watched import Watched
 from limpid.objectives import Least, Loss, Most
 from limpid.training.step import metrics_of

@@ -12,10 +12,11 @@ import torch
 
 from limpid.doctor import row_history
 from limpid.doctor.calls import micro_batches
+from limpid.doctor.history import History
 from limpid.doctor.row_history import RowHistory
 from limpid.doctor.rules.mixture import border, one_class_a_batch
 from limpid.doctor.rules.rows import repeats
-from limpid.doctor.step_record import History, StepRecord
+from limpid.doctor.step_record import StepRecord
 from limpid.doctor.watched import Watched
 
 

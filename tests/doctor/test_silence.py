@@ -15,7 +15,7 @@ from torch.nn.utils import prune
 
 import limpid
 from doctor.small_loops import alarms, classes, net, table, watched
-from limpid.doctor.hooks import LISTENERS
+from limpid.doctor.wrapped_functions import LISTENERS
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from limpid.doctor.calls import Call
 from limpid.doctor.exam import Exam, examine
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.finding_log import FindingLog
+from limpid.doctor.history import History
 from limpid.doctor.hooks import Hooks
 from limpid.doctor.loop_facts import LoopFacts
 from limpid.doctor.model_info import ModelInfo
@@ -28,7 +29,7 @@ from limpid.doctor.rule import Probe, Rule, functions
 from limpid.doctor.rules import RULES
 from limpid.doctor.rules.labels import copies, own_token
 from limpid.doctor.rules.token_ids import classes_of_loss, ids_of_call
-from limpid.doctor.step_record import History, StepRecord
+from limpid.doctor.step_record import StepRecord
 from limpid.doctor.step_recorder import StepRecorder
 from limpid.doctor.tuning import Tuning
 from limpid.doctor.watched import Scaler, Watched, as_list

@@ -12,8 +12,9 @@ from torch import Tensor
 from limpid.doctor.rules.baseline import NOT_AS_BASELINE
 
 if TYPE_CHECKING:
+    from limpid.doctor.history import History
     from limpid.doctor.loss_gradient import LossGradient
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 PARTS = ("data", "model", "labels", "loss", "gradient", "update")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 import math
@@ -16,11 +17,12 @@ from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, find_logits, find_rows
 from limpid.doctor.contracts import Breach, Contract, LayerProbe
 from limpid.doctor.finding import Skipped
+from limpid.doctor.history import History
 from limpid.doctor.levels import LogitLevel
 from limpid.doctor.loss_gradient import read_call
 from limpid.doctor.rule import Probe
 from limpid.doctor.rules.loss_arguments import PROBABILITY
-from limpid.doctor.step_record import History, StepRecord
+from limpid.doctor.step_record import StepRecord
 from limpid.doctor.trial_pass import divergence, explained, made_by, reach, spread_out
 from limpid.doctor.watched import Watched
 
@@ -54,7 +56,7 @@ def guarded(method: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-class PassRecorder:
+class PassRecorder(abc.ABC):
     """Logits, attention and the arguments of losses, as far as rules ask for them."""
 
     record: StepRecord
@@ -71,6 +73,15 @@ class PassRecorder:
         self._inside = False  # a forward pass with gradients
         self._depth = 0  # of backward passes: checkpointing makes one inside another
         self._loss_from: int | None = None  # thread whose next loss is looked at
+
+    @abc.abstractmethod
+    def end(self) -> None:
+        """Have the step judged, and begin the next."""
+
+    @property
+    def _never_reported(self) -> bool:
+        """Whether the loop never calls step(): the next pass then ends the step before."""
+        return self.record.updated and not self.record.reported and not self.history.reported
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

@@ -16,9 +16,10 @@ from limpid.doctor.finding import Finding, Severity
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
+    from limpid.doctor.history import History
     from limpid.doctor.logs.table import Curves
     from limpid.doctor.replay.nan_replay import BrokenStep
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 

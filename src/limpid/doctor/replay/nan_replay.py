@@ -17,6 +17,7 @@ from torch import Tensor
 
 from limpid.doctor.calls import Call
 from limpid.doctor.finding import Finding
+from limpid.doctor.history import History
 from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.replay.counterfactuals import counterfactuals, smaller_step
 from limpid.doctor.replay.step_replay import Origin, RecordedPass, ReplayResult, replay
@@ -24,7 +25,7 @@ from limpid.doctor.rule import Rule, functions
 from limpid.doctor.rules import RULES
 from limpid.doctor.rules.overflow import NOT_FINITE
 from limpid.doctor.shield import Shield
-from limpid.doctor.step_record import History, StepRecord
+from limpid.doctor.step_record import StepRecord
 from limpid.doctor.watched import Watched
 from limpid.doctor.weights import local
 

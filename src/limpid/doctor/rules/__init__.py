@@ -21,6 +21,7 @@ from limpid.doctor.rules import (
     columns,
     configuration,
     custom_functions,
+    decay,
     distributed,
     evaluation,
     frozen,
@@ -74,6 +75,7 @@ from limpid.doctor.rules import (
 
 FAMILIES = (
     optimizer,
+    decay,
     own_weights,
     attributes,
     settings,

@@ -12,8 +12,9 @@ from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 
 if TYPE_CHECKING:
+    from limpid.doctor.history import History
     from limpid.doctor.loss_gradient import LossGradient
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "accumulation"

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from limpid.doctor.calls import Micro
     from limpid.doctor.chat_form import ChatForm
     from limpid.doctor.exam import Exam
+    from limpid.doctor.history import History
     from limpid.doctor.learned import Learned
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "answer_mask"

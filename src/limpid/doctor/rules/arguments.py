@@ -9,7 +9,8 @@ from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, on_step
 
 if TYPE_CHECKING:
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "arguments"

@@ -13,8 +13,9 @@ from limpid.doctor.weights import fresh
 if TYPE_CHECKING:
     from limpid.doctor.attention_probe import AttentionScores
     from limpid.doctor.exam import Exam
+    from limpid.doctor.history import History
     from limpid.doctor.replay.nan_replay import BrokenStep
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "attention"

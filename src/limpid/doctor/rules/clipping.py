@@ -10,8 +10,9 @@ from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, in_log, on_step
 
 if TYPE_CHECKING:
+    from limpid.doctor.history import History
     from limpid.doctor.logs.table import Curves
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "clipping"

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from limpid.doctor.calls import Call
     from limpid.doctor.exam import Exam
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "columns"

@@ -14,8 +14,9 @@ from limpid.doctor.weights import deviation, fresh_gains, is_constant, looks_dra
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
+    from limpid.doctor.history import History
     from limpid.doctor.logs.table import Curves
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "configuration"

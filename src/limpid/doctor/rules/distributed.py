@@ -11,8 +11,9 @@ from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 
 if TYPE_CHECKING:
+    from limpid.doctor.history import History
     from limpid.doctor.ranks import RankHistory, RankLines
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "distributed"

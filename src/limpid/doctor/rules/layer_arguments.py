@@ -11,7 +11,8 @@ from limpid.doctor.rules.arguments import found
 from limpid.doctor.rules.padding import MASK_INVERTED
 
 if TYPE_CHECKING:
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "layer_arguments"

@@ -13,7 +13,8 @@ from limpid.doctor.weights import root_mean_square
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.update_sample import UpdateSample
     from limpid.doctor.watched import Watched
 

@@ -23,7 +23,8 @@ from limpid.doctor.rules.logits import grows_with_log_z
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "loss"

@@ -14,8 +14,9 @@ from limpid.doctor.rule import Probe, Rule, Threshold, in_log, on_step
 from limpid.doctor.streams import WINDOW, Stream, steady
 
 if TYPE_CHECKING:
+    from limpid.doctor.history import History
     from limpid.doctor.logs.table import Curves
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "loss_curve"

@@ -14,8 +14,10 @@ from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 if TYPE_CHECKING:
     import numpy as np
 
-    from limpid.doctor.row_history import Border, RowHistory
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.borders import Border
+    from limpid.doctor.history import History
+    from limpid.doctor.row_history import RowHistory
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "mixture"
@@ -147,7 +149,7 @@ def border(watched: Watched, record: StepRecord, history: History) -> Iterator[F
     """A border is suspected by the batches beside it, and said when the next ones, which had no part in that, agree."""
     import numpy as np
 
-    from limpid.doctor.row_history import inputs_stay, stays
+    from limpid.doctor.borders import inputs_stay, stays
 
     rule, rows, side = DATA_SORTED, history.rows, int(DATA_SORTED["side"])
     lately = rows.border is not None and record.number - rows.border < 4 * side
@@ -206,7 +208,7 @@ def _labelled_anew(step: int, at: int, found: Border) -> Finding:
 
 def _suspected(recent: list[np.ndarray], shuffle: np.random.Generator) -> Border | None:
     """The last batches against those before them, where they differ as batches of one source never did so far."""
-    from limpid.doctor.row_history import against_all, earlier_blocks, earlier_borders, jump, last_border
+    from limpid.doctor.borders import against_all, earlier_blocks, earlier_borders, jump, last_border
 
     rule, side = DATA_SORTED, int(DATA_SORTED["side"])
     if len(recent) < 2 * side:

@@ -10,7 +10,8 @@ from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 from limpid.doctor.rules.optimizer import OPTIMIZER_HOLDS_STRANGERS
 
 if TYPE_CHECKING:
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "own_weights"

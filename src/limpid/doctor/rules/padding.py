@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from limpid.doctor.exam import Exam
+    from limpid.doctor.history import History
     from limpid.doctor.loss_gradient import LossGradient
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "padding"

@@ -10,7 +10,8 @@ from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_ste
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "schedule_order"

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from limpid.doctor.calls import Call
     from limpid.doctor.exam import Exam
+    from limpid.doctor.history import History
     from limpid.doctor.model_info import ModelInfo
-    from limpid.doctor.step_record import History, StepRecord
+    from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "token_ids"
