@@ -7,6 +7,7 @@ wrapped, too.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -109,9 +110,12 @@ class Hooks:
         self.undo.append(module.register_load_state_dict_pre_hook(OfOneModule(loaded)).remove)
 
     def optimizer(self, optimizer: Any) -> None:
+        """Report each call of its step from outside: what that calls itself, as super().step(), is a part of it."""
         begins, ends = self.listener.on_update_begins, self.listener.on_update_ended
 
-        def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def before(stepping: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if within_own_step(stepping):
+                return None
             closure = kwargs.get("closure") or next((one for one in args[1:2] if callable(one)), None)
             if closure is None:
                 begins(optimizer)
@@ -119,9 +123,13 @@ class Hooks:
             begun = then_once(closure, functools.partial(begins, optimizer))
             return (args, kwargs | {"closure": begun}) if "closure" in kwargs else ((args[0], begun, *args[2:]), kwargs)
 
+        def after(stepping: Any, *_: Any) -> None:
+            if not within_own_step(stepping):
+                ends(optimizer)
+
         if hasattr(optimizer, "register_step_pre_hook"):
             self.undo.append(optimizer.register_step_pre_hook(before).remove)
-            self.undo.append(optimizer.register_step_post_hook(lambda *_: ends(optimizer)).remove)
+            self.undo.append(optimizer.register_step_post_hook(after).remove)
         else:
             self.undo.append(around(optimizer, "step", self.listener, before="begins", after="ends"))
         self.undo.append(around(optimizer, "zero_grad", self.listener, after="zero_grad"))
@@ -132,6 +140,22 @@ class Hooks:
 
     def scheduler(self, scheduler: Any) -> None:
         self.undo.append(around(scheduler, "step", self.listener, after="schedule"))
+
+
+def within_own_step(stepping: Any) -> bool:
+    """Whether the step whose hook asks this was called by one that has the same hooks: its own, or a wrapper's.
+
+    Read off the stack, not counted: a step that ends in an error has no hook to say so.
+    """
+    caller = sys._getframe(2)  # torch's function around every step
+    hooks, frame = stepping._optimizer_step_pre_hooks, caller.f_back
+    while frame is not None:
+        if frame.f_code is caller.f_code:
+            outer = frame.f_locals.get("self")
+            if getattr(outer, "_optimizer_step_pre_hooks", None) is hooks:
+                return True
+        frame = frame.f_back
+    return False
 
 
 def then_once(closure: Callable[..., Any], told: Callable[[], None]) -> Callable[..., Any]:

@@ -167,6 +167,14 @@ def decoupled(optimizer: Any, group: dict[str, Any]) -> bool:
     return type(optimizer).__name__.lower().startswith("adamw") or bool(group.get("decoupled_weight_decay"))
 
 
+def adds_to_a_rule(optimizer: Any) -> bool:
+    """Whether its class has a step of its own around that of a rule of torch's: what it changes is not that rule's."""
+    kinds = type(optimizer).__mro__
+    own = next((kind for kind in kinds if "step" in vars(kind)), object)
+    rules = [k for k in kinds if k.__module__.startswith("torch.") and k is not torch.optim.Optimizer]
+    return bool(rules) and not own.__module__.startswith("torch.")
+
+
 def _mean_gradient(optimizer: Any, parameter: Tensor, group: dict[str, Any]) -> Tensor | None:
     """What a rule of torch's own remembers of the gradients, with their sign; None where it remembers nothing."""
     state = optimizer.state.get(parameter, {})

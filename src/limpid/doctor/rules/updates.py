@@ -53,7 +53,8 @@ NOT_AS_PREDICTED = Rule(
     equation=r"\mathrm{RMS}(\Delta w) = \eta\, \mathrm{RMS}(\hat m / (\sqrt{\hat v} + \varepsilon)) + \eta\lambda\,"
     r"\mathrm{RMS}(w)",
     source="Kingma & Ba 2014, section 2.1, arXiv:1412.6980",
-    threshold="observed over predicted {factor:g} times off, either way, in {samples:g} sampled steps in a row",
+    threshold="observed over predicted {factor:g} times off, either way, in {samples:g} sampled steps in a row; not "
+    "of a class that puts a step of its own around that of torch's rule",
     thresholds={
         "factor": Threshold(3, "variants of Adam differ by less: AMSGrad, decay through the gradient, corrections"),
         "samples": Threshold(3, "once may be a restored checkpoint"),
@@ -95,7 +96,7 @@ STEPPED_TWICE = Rule(
     equation=r"\theta_{t+1} = \theta_t + 2 u_t",
     source="definition; event order; torch.amp's documentation: scaler.step(optimizer) calls optimizer.step()",
     threshold="exact: an update without a backward pass since the one before, of the only optimizer, {steps:g} steps "
-    "in a row",
+    "in a row; what a step calls itself, as super().step() or the step of what it wraps, is a part of it",
     thresholds={"steps": Threshold(2, "once may be a retry after an error")},
     cost="none: event counters",
     needs=(Probe.EVENTS,),
@@ -267,8 +268,10 @@ def restored(watched: Watched, record: StepRecord, history: History) -> Iterator
 @on_step(NOT_AS_PREDICTED)
 def size(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Observed over predicted changes."""
+    from limpid.doctor.update_sample import adds_to_a_rule
+
     rule, update = NOT_AS_PREDICTED, record.judged_update
-    if update is None:
+    if update is None or any(adds_to_a_rule(optimizer) for optimizer in watched.optimizers):
         return
     ratios = [
         update.change[i] / update.predicted[i]
