@@ -15,11 +15,14 @@ def rotation(
     sin: Float[Tensor, "... position 1 pairs"],
     halves: bool,
 ) -> Float[Tensor, "batch position head d_head"]:
-    """The same as `FusedRotation` in one expression, which may be compiled, and differentiated twice."""
-    pairs = x.shape[-1] // 2
+    """The same as `FusedRotation` in one expression, which may be compiled, and differentiated twice.
+
+    A pair's features are taken apart and put together again: where one is found by its number modulo the pairs, the
+    compiler makes no vectors.
+    """
     two = -2 if halves else -1  # the axis along which the two features of a pair lie
-    split = x.unflatten(-1, (2, pairs) if halves else (pairs, 2))
-    y = split * cos.unsqueeze(two) + split.flip(two) * torch.stack((-sin, sin), two)
+    first, second = x.unflatten(-1, (2, -1) if halves else (-1, 2)).unbind(two)
+    y = torch.stack((first * cos - second * sin, second * cos + first * sin), two)
     return y.flatten(-2).to(x.dtype)
 
 
