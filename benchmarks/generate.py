@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM
 from limpid.config import ModelConfig
 from limpid.generation import Decoder
 from limpid.model import Cache, Transformer, initialise
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 from limpid.planning import parameter_count
 
 MODELS = {

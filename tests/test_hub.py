@@ -20,7 +20,7 @@ from limpid.config import ModelConfig
 from limpid.data.new_tokenizer import byte_tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer, initialise
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 from limpid.source import Adapted, ModelFolder, find_source, open_source
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from limpid.data.tokenizer import Tokenizer, load_tokenizer
+from limpid.data.tokenizer import Tokenizer
+from limpid.data.tokenizer_folder import load_tokenizer
 from limpid.model import Transformer
-from limpid.model.convert import Conversation
+from limpid.model.export import Conversation
 from limpid.model.weights import load_model
 from limpid.run import Run
 from limpid.source import Adapted, Checkpoint, Source, find_model

@@ -11,7 +11,7 @@ from limpid.comparison.variant import batch_for, parse_variant
 from limpid.comparison.verdict import judge
 from limpid.config import ModelConfig
 from limpid.model import Transformer, initialise
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 
 LLAMA = {
     "vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 6,

@@ -21,7 +21,7 @@ from limpid.config import ModelConfig
 from limpid.maths.rounding import FORMATS
 from limpid.maths.step import forward
 from limpid.model import Transformer, initialise
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 from limpid.source import ModelFolder
 from limpid.training.loop import finish, loop
 from limpid.training.start import start

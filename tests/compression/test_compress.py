@@ -31,7 +31,7 @@ from limpid.errors import CheckpointError, DataError
 from limpid.evaluation.token_scores import score_windows
 from limpid.evaluation.windows import Windows
 from limpid.model import Transformer
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 
 
 def lower_case() -> Tokenizer:

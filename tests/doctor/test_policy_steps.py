@@ -16,9 +16,9 @@ import limpid
 from doctor.bench import VOCAB, Decoder, batch, groups, rules
 from doctor.test_rows import text
 from limpid.data.batches import MicroBatch
-from limpid.doctor.calls import micro_batches
 from limpid.doctor.doctor import Doctor
 from limpid.doctor.history import History
+from limpid.doctor.micro_batches import micro_batches
 from limpid.doctor.rules.rows import duplicated_in_steps, repeats
 from limpid.doctor.step_record import StepRecord
 from limpid.doctor.watched import Watched

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from limpid.doctor import row_history
-from limpid.doctor.calls import micro_batches
 from limpid.doctor.history import History
+from limpid.doctor.micro_batches import micro_batches
 from limpid.doctor.row_history import RowHistory
 from limpid.doctor.rules.mixture import border, one_class_a_batch
 from limpid.doctor.rules.rows import repeats

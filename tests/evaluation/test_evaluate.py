@@ -17,7 +17,7 @@ from limpid.evaluation.intervals import Estimate
 from limpid.evaluation.metrics import Difference, difference, metrics
 from limpid.evaluation.scored_text import encode_documents, score_text
 from limpid.maths.foundations import bits_per_byte
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 from limpid.reporter import SILENT
 from limpid.training.loop import finish, loop
 from limpid.training.start import start

@@ -12,7 +12,7 @@ from tests.evaluation.small_models import TEXT, small_model
 from limpid.data.new_tokenizer import byte_tokenizer
 from limpid.errors import DataError
 from limpid.evaluation.tasks import Question, better_at, pair_tokens, question, read_task, run_task, score_answers
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 from limpid.reporter import SILENT
 
 LINES = {

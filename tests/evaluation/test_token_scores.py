@@ -18,7 +18,7 @@ from limpid.evaluation import token_scores
 from limpid.evaluation.scored_text import encode_documents, score_text
 from limpid.evaluation.token_scores import score_windows
 from limpid.evaluation.windows import Window, Windows
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 from limpid.reporter import SILENT
 
 

@@ -7,7 +7,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast
 from limpid.config import ModelConfig
 from limpid.data.new_tokenizer import byte_tokenizer
 from limpid.model import Transformer, initialise
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<s>"]
 CHATML = (

@@ -27,7 +27,7 @@ from limpid.generation.completion import Completion
 from limpid.generation.detokenize import Detokenizer
 from limpid.generation.sampling import allowed, next_tokens, penalised, row_generator
 from limpid.model import Transformer, initialise
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 
 
 def list_of(*asked: object) -> list[Completion]:

@@ -15,7 +15,7 @@ from limpid.generation import complete
 from limpid.generation.decode import AT_ONCE
 from limpid.generation.prompt_file import read_prompts
 from limpid.model import Transformer, initialise
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 from limpid.terminal import printable
 
 

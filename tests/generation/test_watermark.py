@@ -19,7 +19,7 @@ from limpid.generation.sampling import next_tokens, row_generator
 from limpid.generation.watermark import detect, detect_all, green_tokens, greened
 from limpid.maths.foundations import green_probability, green_z, raise_green, softmax
 from limpid.model import Transformer, initialise
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 
 VOCAB, KEY = 257, 7_654_321
 

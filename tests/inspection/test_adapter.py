@@ -12,7 +12,7 @@ from limpid.cli import main
 from limpid.config import ModelConfig
 from limpid.inspection.adapter import inspect_adapter, measured
 from limpid.model import Transformer, initialise
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 from limpid.model.peft_files import save_adapter
 
 SIZES = ModelConfig(vocab_size=23, d_model=16, num_layers=2, num_heads=4, context_length=12)

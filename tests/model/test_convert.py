@@ -27,7 +27,8 @@ from limpid.config import ModelConfig
 from limpid.data.new_tokenizer import train_bpe
 from limpid.errors import CheckpointError, ConfigError, LimpidError
 from limpid.model import Transformer, initialise
-from limpid.model.convert import load_folder, load_model, save_folder
+from limpid.model.convert import load_folder, load_model
+from limpid.model.export import save_folder
 from limpid.model.kernels.linear_cross_entropy import linear_cross_entropy
 
 SIZES = {

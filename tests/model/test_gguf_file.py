@@ -13,7 +13,7 @@ from limpid.config import ModelConfig
 from limpid.data.new_tokenizer import byte_tokenizer, character_tokenizer, train_bpe
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer, initialise
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 from limpid.model.gguf_file import save_gguf
 
 SIZES = {"vocab_size": 300, "context_length": 32, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64}

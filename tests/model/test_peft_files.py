@@ -14,7 +14,7 @@ from limpid.config import ModelConfig
 from limpid.data.new_tokenizer import byte_tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer, initialise
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 from limpid.model.linear import begun_magnitudes, merge
 from limpid.model.lora import trained_adapter
 from limpid.model.peft_files import load_adapter, save_adapter

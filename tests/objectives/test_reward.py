@@ -16,7 +16,8 @@ from limpid.config import TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.data.new_tokenizer import byte_tokenizer
 from limpid.errors import CheckpointError, ConfigError
-from limpid.model.convert import load_folder, save_folder
+from limpid.model.convert import load_folder
+from limpid.model.export import save_folder
 from limpid.model.transformer import Transformer
 from limpid.objectives import Reward, from_document, to_document
 from limpid.objectives.reward import rewards

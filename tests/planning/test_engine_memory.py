@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from limpid.planning import engine_memory
+from limpid.planning import engine_memory, operation_memory
 from limpid.planning.figure import evaluate
 from planning.measured import configured, peak_bytes
 
@@ -66,7 +66,7 @@ def test_planned_memory_is_within_five_percent_of_the_measured_peak(options: dic
 
 def test_a_row_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configured()
-    whole = engine_memory.rows(config, True)
+    whole = operation_memory.rows(config, True)
     monkeypatch.setattr(engine_memory, "rows", lambda *_: tuple(row for row in whole if row.name != "mlp.activation"))
     planned = next(one.value for one in engine_memory.figures(config) if one.name == "memory.total")
     assert planned != pytest.approx(peak_bytes(config), rel=0.05)
@@ -77,8 +77,8 @@ def test_every_parameter_has_its_gradient_in_one_row() -> None:
 
     for options in ({}, PLAIN, {"qk_norm": True, "norm_placement": "post"}, {"tied": False, "mlp_bias": True}):
         config = configured(**options)
-        numbers = engine_memory.sizes(config)
-        learned = sum(evaluate(row.parameters, numbers) for row in engine_memory.rows(config, True))
+        numbers = operation_memory.sizes(config)
+        learned = sum(evaluate(row.parameters, numbers) for row in operation_memory.rows(config, True))
         assert learned == parameter_count(config.model)
 
 

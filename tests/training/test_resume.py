@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import limpid
-from limpid.data.tokenizer import load_tokenizer
+from limpid.data.tokenizer_folder import load_tokenizer
 from limpid.errors import CheckpointError, ConfigError
 from limpid.lock import hold, released_after
 from limpid.manifest import write_manifest

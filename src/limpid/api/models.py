@@ -34,9 +34,9 @@ def export(what: str | Path | Run, output: str | Path, stored_as: StoredAs = "fp
     adapter    the factors alone, as peft keeps them, for the model that the run started from
     Raises     CheckpointError for an output that is there already; ConfigError for what the other format cannot express
     """
-    from limpid.data.tokenizer import load_tokenizer
+    from limpid.data.tokenizer_folder import load_tokenizer
     from limpid.loaded import conversation_of
-    from limpid.model.convert import save_folder
+    from limpid.model.export import save_folder
     from limpid.model.gguf_file import save_gguf
     from limpid.model.weights import load_weights, write_adapter
     from limpid.source import Checkpoint, find_model

@@ -20,7 +20,8 @@ from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.files import user_path
 from limpid.maths.operation import Array
 from limpid.model import Transformer
-from limpid.model.convert import save_folder, step_of
+from limpid.model.convert import step_of
+from limpid.model.export import save_folder
 from limpid.model.lora import Adapter
 from limpid.model.observe import FAST, Mode
 from limpid.model.peft_files import load_adapter
@@ -116,7 +117,7 @@ def _hugging_face_folder(model: Checkpoint | Adapted) -> ModelFolder:
 
     Raises  ConfigError when no family can express it
     """
-    from limpid.data.tokenizer import load_tokenizer
+    from limpid.data.tokenizer_folder import load_tokenizer
 
     step = model.step if isinstance(model, Checkpoint) else None
     if isinstance(model, Checkpoint) and not model.averaged and step_of(model.run.model_folder) == step:
@@ -181,7 +182,7 @@ def batch_for(
 
 
 def _encode(variant: Variant, text: str) -> list[int]:
-    from limpid.data.tokenizer import load_tokenizer
+    from limpid.data.tokenizer_folder import load_tokenizer
 
     if not variant.source.tokenizer_file.is_file():
         raise CheckpointError(f"{variant.label} has no tokenizer.json: leave out --text, and random tokens are used")

@@ -12,7 +12,8 @@ from limpid.config.tuning import KINDS
 from limpid.data import tokens as text_tokens
 from limpid.data.joined import Joined
 from limpid.data.token_splits import Tokens
-from limpid.data.tokenizer import Tokenizer, load_tokenizer
+from limpid.data.tokenizer import Tokenizer
+from limpid.data.tokenizer_folder import load_tokenizer
 from limpid.data.tokens import open_tokens
 from limpid.data.tuning import examples
 from limpid.data.tuning.examples import Examples, Wanted, open_examples

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from limpid.data.tokenizer import BYTES, END_OF_TEXT, Tokenizer
+from limpid.data.token_spelling import BYTES
+from limpid.data.tokenizer import END_OF_TEXT, Tokenizer
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:

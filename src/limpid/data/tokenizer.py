@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,27 +16,17 @@ from jaxtyping import Int64
 from tokenizers import decoders, models
 
 from limpid.data.chat_template import ChatTemplate, Messages
-from limpid.data.folder_settings import GENERATION, SETTINGS, TEMPLATE, FolderSettings, read_settings
+from limpid.data.folder_settings import FolderSettings
 from limpid.data.panics import is_panic, panics_unsaid
+from limpid.data.token_spelling import BYTES, LONE_BYTE, printable, sizes_of, spelled
 from limpid.data.words import splits_at_words
-from limpid.errors import CheckpointError, DataError
-from limpid.files import explained, one_line, read_whole, user_path, write_atomically
-from limpid.manifest import MANIFEST, damage_within, write_manifest
-from limpid.run import TOKENIZER_FILES, Run
-from limpid.source import Adapted, Checkpoint, Model
+from limpid.errors import DataError
+from limpid.files import one_line, read_whole, user_path
 
 Array = np.ndarray
 END_OF_TEXT = "<|endoftext|>"
 ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>")
 """How families of models spell the token that ends a document, ours first."""
-PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
-BYTES = {chr(byte): byte for byte in PRINTABLE} | {chr(256 + n): byte for n, byte in enumerate(OTHERS)}
-"""Byte-level vocabularies spell each byte as one printable character (Radford et al. 2019): character to byte."""
-
-
-LONE_BYTE = re.compile("<0x[0-9A-F]{2}>")
-"""How other vocabularies spell a byte that is part of a character they lack."""
 
 
 class Tokenizer:
@@ -174,7 +163,7 @@ class Tokenizer:
             if sum(sizes) == total:
                 return encoding.ids, sizes
         lone = [LONE_BYTE.fullmatch(token) is not None for token in encoding.tokens]
-        return encoding.ids, _sizes([start for start, _ in encoding.offsets], lone, text)
+        return encoding.ids, sizes_of([start for start, _ in encoding.offsets], lone, text)
 
     def bytes_of(self, id: int) -> bytes | None:
         """The bytes that a token of a byte-level vocabulary adds to a text; None for ids outside of it."""
@@ -272,82 +261,6 @@ def _explained(what: str, way_out: str) -> Iterator[None]:
         raise
 
 
-def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
-    """Keep a tokenizer in a run's folder, with how it begins, ends and converses, so that `load_tokenizer` finds it."""
-    write_atomically(folder / TOKENIZER_FILES[0], tokenizer.to_json().encode())
-    if tokenizer.has_settings:
-        _write_settings(folder, tokenizer)
-    write_manifest(folder, TOKENIZER_FILES)
-
-
-def _write_settings(folder: Path, tokenizer: Tokenizer) -> None:
-    ids = {"bos_token_id": tokenizer.start, "eos_token_id": sorted(tokenizer.ends)}
-    for name, content in ((SETTINGS, tokenizer.words), (GENERATION, ids)):
-        write_atomically(folder / name, (json.dumps(content, ensure_ascii=False) + "\n").encode())
-    if tokenizer.chat_template is not None:
-        write_atomically(folder / TEMPLATE, tokenizer.chat_template.text.encode())
-
-
-def tokenizer_damage(run: Run) -> str | None:
-    """What is wrong with the tokenizer of a run; None when it is as it was written, or does not say."""
-    with explained(f"cannot read {run.tokenizer_file}"):
-        return damage_within(run.path)
-
-
-def load_tokenizer(source: Model) -> Tokenizer:
-    """The tokenizer of a run or of a Hugging Face folder.
-
-    Raises  CheckpointError when it has none
-    """
-    if not source.tokenizer_file.is_file():
-        raise CheckpointError(f"{source} has no tokenizer.json: save its tokenizer there, as AutoTokenizer does")
-    if isinstance(source, Checkpoint) and (wrong := tokenizer_damage(source.run)):
-        raise CheckpointError(
-            f"{wrong}; bring the run's own back, of which model/ has a copy, and what it was tuned from; or delete "
-            f"{source.run.path / MANIFEST} if only that is damaged"
-        )
-    tokenizer = Tokenizer.load(source.tokenizer_file)
-    folders = {
-        one.path: None
-        for one in (source, source.base if isinstance(source, Adapted) else source)
-        if not isinstance(one, Checkpoint)
-    }
-    if isinstance(source, Checkpoint) and (source.run.path / SETTINGS).is_file():  # it was tuned from such a folder
-        folders = {source.run.path: None}
-    if folders:
-        tokenizer.take_settings(read_settings(*folders))
-    return tokenizer
-
-
-def spelled(token: str) -> bytes:
-    """The bytes that a token of a byte-level vocabulary stands for; one with other symbols was added as plain text."""
-    if all(symbol in BYTES for symbol in token):
-        return bytes(BYTES[symbol] for symbol in token)
-    return token.encode()
-
-
-def _sizes(starts: Sequence[int], lone: Sequence[bool], text: str) -> list[int]:
-    """Bytes from each token's first character to the next token's.
-
-    Of tokens that start at one character, a lone byte has 1 of its bytes, the others share the rest evenly.
-    """
-    if not starts:
-        return []
-    place = np.concatenate([[0], np.cumsum([len(character.encode()) for character in text])])
-    borders = place[np.maximum.accumulate(np.array([0, *starts[1:]]))]
-    first = np.flatnonzero(np.diff(borders, prepend=-1))
-    sizes = np.zeros(len(starts), np.int64)
-    for begin, end in itertools.pairwise([*first, len(starts)]):
-        left = int((place[-1] if end == len(starts) else borders[end]) - borders[begin])
-        alone = [i for i in range(begin, end) if lone[i]][:left]
-        sizes[alone] = 1
-        sharing = [i for i in range(begin, end) if i not in alone] or alone
-        for number, i in enumerate(sharing):
-            rest = left - len(alone)
-            sizes[i] += rest // len(sharing) + (number < rest % len(sharing))
-    return [int(size) for size in sizes]
-
-
 def read_tokenizer_file(path: str | Path) -> str:
     """Text of a tokenizer.json; raises DataError when there is none at `path`."""
     expected = "expected bpe, bytes, characters, or the path of a tokenizer.json"
@@ -360,10 +273,3 @@ def read_tokenizer_file(path: str | Path) -> str:
         return read_whole(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read tokenizer {path} ({error}): {expected}") from error
-
-
-def printable(character: str) -> str:
-    """A character, escaped as in a Python string where it would not be seen."""
-    if "\udc80" <= character <= "\udcff":  # a byte that is no character by itself
-        return f"\\x{ord(character) - 0xDC00:02x}"
-    return character if character.isprintable() and character != "\\" else repr(character)[1:-1]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from limpid.doctor.calls import Micro
+from limpid.doctor.micro_batches import Micro
 
 Array = np.ndarray
 LEAST = 1e-6

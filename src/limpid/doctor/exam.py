@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from limpid.adjoints.adjoint import Adjoint
-from limpid.doctor.calls import Call, Micro, call_for, find_logits, find_rows, micro_batches, nothing_to_learn
+from limpid.doctor.calls import Call, find_logits, find_rows
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.forward_probe import AttentionExam, Flow, flow, left_to_chance, shortcut_gains
 from limpid.doctor.loss_gradient import LossGradient
+from limpid.doctor.micro_batches import Micro, call_for, micro_batches, nothing_to_learn
 from limpid.doctor.replay import nan_replay
 from limpid.doctor.replay.step_replay import RecordedPass
 from limpid.doctor.row_probe import RowProbe

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from limpid.doctor.calls import ANSWER_MASKS, Micro
+from limpid.doctor.micro_batches import ANSWER_MASKS, Micro
 
 Array = np.ndarray
 

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from limpid.doctor.attention_probe import AttentionScores
-from limpid.doctor.calls import Call, Micro, nothing_to_learn
+from limpid.doctor.calls import Call
 from limpid.doctor.contracts import Breach
 from limpid.doctor.idle_units import IdleUnits
 from limpid.doctor.levels import LogitLevel
 from limpid.doctor.loss_gradient import LossGradient
+from limpid.doctor.micro_batches import Micro, nothing_to_learn
 from limpid.doctor.pass_gradients import PassGradients
 from limpid.doctor.ranks import RankLines
 from limpid.doctor.rules.loss_scaling import LOSS_NOT_SCALED

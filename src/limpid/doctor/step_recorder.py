@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from limpid.doctor.attention_probe import AttentionProbe
-from limpid.doctor.calls import Call, micro_batches
+from limpid.doctor.calls import Call
 from limpid.doctor.contracts import LayerProbe
 from limpid.doctor.drawn import measured
 from limpid.doctor.finding import Skipped
 from limpid.doctor.history import History
 from limpid.doctor.loop_facts import EARLY, facts_of
+from limpid.doctor.micro_batches import micro_batches
 from limpid.doctor.pass_recorder import Judge, guarded
 from limpid.doctor.rule import Probe
 from limpid.doctor.sampling import Sampling, Votes

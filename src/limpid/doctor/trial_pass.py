@@ -17,10 +17,11 @@ from torch.overrides import TorchFunctionMode
 from limpid.adjoints.adjoint import Adjoint
 from limpid.adjoints.standing import standing
 from limpid.adjoints.watch import Watch, watched
-from limpid.doctor.calls import IGNORED, Call, Micro, call_for, find_logits, find_loss
+from limpid.doctor.calls import IGNORED, Call, find_logits, find_loss
 from limpid.doctor.finding import Skipped
 from limpid.doctor.loss_gradient import LossGradient, read_call
 from limpid.doctor.makers import maker
+from limpid.doctor.micro_batches import Micro, call_for
 from limpid.doctor.shield import Shield
 from limpid.doctor.undisturbed import seeded, undisturbed
 

@@ -18,8 +18,8 @@ from limpid.config import ModelConfig
 from limpid.config.sampling import StoredAs
 from limpid.errors import ConfigError
 from limpid.files import file_written_atomically
-from limpid.model.convert import hugging_face_weights
 from limpid.model.embedding import frequencies
+from limpid.model.export import hugging_face_weights
 from limpid.model.families import family_of
 from limpid.model.linear import merge
 

@@ -19,7 +19,8 @@ from limpid.config.model import LowRankScaling, divisor
 from limpid.config.options import shown
 from limpid.errors import CheckpointError, ConfigError
 from limpid.files import folder_written_atomically, parse_json
-from limpid.model.convert import halved, hugging_face_names
+from limpid.model.convert import hugging_face_names
+from limpid.model.export import halved
 from limpid.model.families import family_of
 from limpid.model.linear import row_lengths
 from limpid.model.lora import Adapter, Factors, trained_adapter

@@ -15,7 +15,7 @@ from limpid.maths.operation import Array
 from limpid.tracing.ball import Ball, limit
 from limpid.tracing.finite import all_finite
 from limpid.tracing.parts import flat, parts
-from limpid.tracing.record import WORDS
+from limpid.tracing.tensor_file import WORDS
 from limpid.tracing.verdict import Beyond, Cause, Check, Holds, Kind, NotFinite, Unchecked, Verdict, address
 
 

@@ -2,100 +2,38 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
-import ml_dtypes
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from limpid.config import TrainConfig
-from limpid.config.domain import Count, NotNegative, Whole
-from limpid.config.options import Checked, from_dict, hints
+from limpid.config.options import from_dict
 from limpid.errors import CheckpointError, ConfigError
-from limpid.files import explained, one_line, parse_json
-from limpid.manifest import seal_damage
 from limpid.maths.operation import Array
 from limpid.maths.rounding import FORMATS
 from limpid.maths.step import rule
 from limpid.objectives import Objective
 from limpid.objectives import from_document as objective_from
 from limpid.quantities import Parameter, parameters, trained_parameters
+from limpid.tracing.record_metadata import described
+from limpid.tracing.tensor_file import WORDS, TensorFile
 
-Format = Literal["fp64", "fp32", "fp16", "bf16"]
 Place = Literal["fast", "plain"]
 """The path on which a quantity was formed. fast: the one that trains."""
 
-VERSION = 1
 LOST = {"tf32": 2.0**-10, "bf16": 2.0**-7}
 """Share of a float32 that a product may lose before it multiplies: 10 or 7 bits are kept behind the first, and the rest
 cut off or rounded. By PyTorch's words of torch.backends.cuda.matmul.fp32_precision."""
-SAFETENSORS = {"F64": FORMATS["fp64"], "F32": FORMATS["fp32"], "F16": FORMATS["fp16"], "BF16": FORMATS["bf16"]}
-"""Formats of numbers as a file's header spells them."""
-WORDS = {array: word for word, array in FORMATS.items()}
 
 
 @dataclass(frozen=True)
-class MicroBatchDescribed(Checked):
-    """What the metadata say of a micro-batch."""
-
-    rows: tuple[Whole, ...]
-    tokens: Whole
-    labels: Whole
-    loss: str
-
-
-@dataclass(frozen=True)
-class StepDescribed(Checked):
-    """What the metadata say of a step that was taken again to come to the recorded one."""
-
-    step: Count
-    loss: str
-    grad_norm: str
-    loss_scale: float
-    updated: bool
-
-
-@dataclass(frozen=True)
-class PrecisionDescribed(Checked):
-    """Formats of numbers."""
-
-    parameters: Format
-    compute: Format
-
-
-@dataclass(frozen=True, kw_only=True)
-class Described(Checked):
-    """What the metadata of every record say; docs/record.md says what it is."""
-
-    run: str
-    step: Count
-    update_number: Count
-    updated: bool
-    config: Mapping[str, Any]
-    objective: Mapping[str, Any] | None = None
-    precision: PrecisionDescribed
-    learning_rate: NotNegative
-    loss_scale: float  # any at all: one that is not finite is the step's fault, and the trace names it
-    labels: Whole
-    micro_batches: tuple[MicroBatchDescribed, ...]
-    token_texts: Mapping[str, str]
-    kernels: Mapping[str, Any] | None = None
-    replayed: tuple[StepDescribed, ...] = ()
-
-
-@dataclass(frozen=True)
-class Record:
+class Record(TensorFile):
     """One step: what it depended on, and what the engine computed. docs/record.md lists the tensors.
 
     Raises  CheckpointError for a file that is missing, cut short, foreign or newer than this limpid
     """
-
-    path: Path
 
     def __post_init__(self) -> None:
         missing = [name for name in self._required() if name not in self.names]
@@ -104,22 +42,6 @@ class Record:
         for name in {"batch/tokens", "batch/targets"} & self.names:
             if self.format(name) is not None:  # a format of numbers with a fraction
                 raise CheckpointError(f"{self.path}: {name} is {WORDS[self.format(name)]}, expected whole numbers")
-
-    def require_whole(self) -> None:
-        """Raises  CheckpointError when the file is not as it was written; an older one does not say."""
-        with explained(f"cannot read {self.path}"):
-            wrong = seal_damage(self.path)
-        if wrong is not None:
-            raise CheckpointError(f"{wrong}; delete it, and `limpid trace RUN --step N` records the step again")
-
-    def _open(self) -> Any:
-        """The file, mapped anew each time: pages that were read would otherwise stay in memory."""
-        try:
-            return safe_open(self.path, "numpy")
-        except (OSError, SafetensorError) as error:
-            way_out = "delete it, and `limpid trace RUN --step N` records the step again"
-            reason = f"{' '.join(str(error).split())}; {way_out}" if self.path.is_file() else "there is no such file"
-            raise CheckpointError(f"cannot open the recorded step {self.path}: {reason}") from error
 
     @cached_property
     def trained(self) -> tuple[Parameter, ...]:
@@ -134,36 +56,7 @@ class Record:
     @cached_property
     def meta(self) -> dict[str, Any]:
         """What the engine wrote beside the tensors."""
-        text = (self._open().metadata() or {}).get("limpid")
-        if text is None:
-            raise CheckpointError(
-                f"{self.path} is a safetensors file, but not a recorded step: it has no limpid metadata"
-            )
-        try:
-            meta = parse_json(text)
-        except ValueError as error:
-            raise CheckpointError(
-                f"{self.path}: its limpid metadata is not JSON ({error}): delete it and open the step again"
-            ) from error
-        if not isinstance(meta, dict):
-            raise CheckpointError(
-                f"{self.path}: its limpid metadata is {type(meta).__name__}, expected an object: open the step again"
-            )
-        if meta.get("version") != VERSION:
-            raise CheckpointError(f"{self.path} has format version {meta.get('version')}; this limpid reads {VERSION}")
-        self._require_described(meta)
-        return meta
-
-    def _require_described(self, meta: dict[str, Any]) -> None:
-        """Raise CheckpointError unless the metadata say of a step what is asked of them."""
-        known = hints(Described)
-        try:
-            Described(**{key: value for key, value in meta.items() if key in known})
-        except (ConfigError, TypeError) as error:  # of the wrong type, or missing
-            raise CheckpointError(
-                f"{self.path}: its limpid metadata are no description of a step ({one_line(error)}); delete it, and "
-                "`limpid trace RUN --step N` records the step again"
-            ) from error
+        return described(self.path, self.metadata.get("limpid"))
 
     @cached_property
     def config(self) -> TrainConfig:
@@ -173,16 +66,6 @@ class Record:
             raise CheckpointError(
                 f"{self.path} was recorded with options this limpid does not know: {error}"
             ) from error
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        return frozenset(self._formats)
-
-    @cached_property
-    def _formats(self) -> dict[str, Any]:
-        file = self._open()
-        words = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
-        return {name: SAFETENSORS.get(word) for name, word in words.items()}
 
     @cached_property
     def recorded_fast(self) -> bool:
@@ -243,19 +126,6 @@ class Record:
         """Of the whole step: what the loss is a mean over."""
         return max(1, int(self.meta["labels"]))
 
-    def format(self, name: str) -> Any:
-        """The format of a tensor of numbers, without reading it."""
-        return self._formats[name]
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor, without reading it."""
-        return tuple(self._header[name]["shape"])
-
-    def limits(self, name: str) -> tuple[str, float]:
-        """The word for a tensor's format, and the largest number of that format."""
-        dtype = self.format(name)
-        return ("int64", 2.0**63) if dtype is None else (WORDS[dtype], float(ml_dtypes.finfo(dtype).max))
-
     def _required(self) -> list[str]:
         self.meta  # noqa: B018  a foreign file is named before what it lacks
         parts = ["fast/grad({})", "after/{}"]
@@ -266,42 +136,6 @@ class Record:
         required += [f"before/{parameter.name}" for parameter in parameters(self.config.model)]
         required += [f"{when}/{moment}" for moment in moments for when in ("before", "after")]
         return required + [f"batch/{name}" for name in self.objective.fields]
-
-    def stored(self, name: str) -> Array:
-        """A tensor in the format in which the engine had it."""
-        if name not in self.names:
-            raise KeyError(name)
-        return np.array(self.mapped(name))
-
-    def mapped(self, name: str) -> Array:
-        """A tensor left on the disk: only the entries that are looked at are read.
-
-        The library itself cannot slice bfloat16; the format is a header of offsets before the numbers.
-        """
-        start, end = self._header[name]["data_offsets"]
-        shape, dtype = tuple(self._header[name]["shape"]), SAFETENSORS.get(self._header[name]["dtype"], "uint8")
-        if self._header[name]["dtype"].startswith("I"):
-            dtype = f"int{self._header[name]['dtype'][1:]}"
-        at = self._header_bytes + start
-        # As a Path, NumPy resolves it, which takes longer than mapping the file.
-        return np.memmap(str(self.path), dtype, "r", at, shape) if end > start else np.empty(shape, dtype)
-
-    @cached_property
-    def _header_bytes(self) -> int:
-        with self.path.open("rb") as file:
-            return 8 + int.from_bytes(file.read(8), "little")
-
-    @cached_property
-    def _header(self) -> dict[str, Any]:
-        with self.path.open("rb") as file:
-            file.seek(8)
-            found: dict[str, Any] = json.loads(file.read(self._header_bytes - 8))
-        return found
-
-    def exact(self, name: str) -> Array:
-        """A tensor's numbers as float64 (ids stay integers)."""
-        array = self.stored(name)
-        return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
 
     @property
     def parameters_format(self) -> Any:

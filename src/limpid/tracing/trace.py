@@ -24,11 +24,12 @@ from limpid.tracing.document import ArrayDocument, EntryDocument, StepDocument, 
 from limpid.tracing.explain import explain
 from limpid.tracing.mask import visible
 from limpid.tracing.names import AROUND, bare, our_name
-from limpid.tracing.record import WORDS, Record
+from limpid.tracing.record import Record
 from limpid.tracing.recorded import Recorded
 from limpid.tracing.rounding import account
 from limpid.tracing.schema import from_json, to_json
 from limpid.tracing.summary import statistics
+from limpid.tracing.tensor_file import WORDS
 from limpid.tracing.verify import verify_record
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from limpid.tracing.end_to_end import EndToEnd, redo
 from limpid.tracing.kernels import newton_schulz
 from limpid.tracing.local import Compared, compare_operations
 from limpid.tracing.loss_account import LossReport, loss_account
-from limpid.tracing.record import WORDS, Place, Record
+from limpid.tracing.record import Place, Record
 from limpid.tracing.summary import norm
+from limpid.tracing.tensor_file import WORDS
 from limpid.tracing.update import Update, redo_update
 from limpid.tracing.verdict import Check, Holds, NotFinite, Unchecked, Verdict, first_beyond, origins
 

@@ -23,7 +23,7 @@ from limpid.maths.operation import Array
 from limpid.maths.step import Step, step
 from limpid.maths.update import Arrays
 from limpid.quantities import parameters
-from limpid.tracing.record import VERSION
+from limpid.tracing.record_metadata import VERSION
 from limpid.tracing.trace import Trace
 
 WORDS = ("<PAD>", "<BOS>", "<EOS>", "I", "like", "transformers")

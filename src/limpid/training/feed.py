@@ -9,7 +9,7 @@ from limpid.data.batches import Batches, Region
 from limpid.data.held_out import wanted
 from limpid.data.terminal import data_table
 from limpid.data.token_splits import Tokens
-from limpid.data.tokenizer import load_tokenizer
+from limpid.data.tokenizer_folder import load_tokenizer
 from limpid.data.tokens import prepare
 from limpid.data.tuning.bad_row import BadRow
 from limpid.data.tuning.examples import Examples, Wanted, prepare_examples

@@ -15,7 +15,7 @@ from torch import Tensor
 from limpid.data.batches import MicroBatch
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.loaded import conversation_of
-from limpid.model.convert import save_folder
+from limpid.model.export import save_folder
 from limpid.model.peft_files import factors_alone, save_adapter
 from limpid.model.weights import TensorFile, adapter_base, beside_the_start
 from limpid.objectives import POLICY

@@ -10,7 +10,7 @@ import numpy as np
 
 from limpid.config import DataConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
-from limpid.data.tokenizer import load_tokenizer
+from limpid.data.tokenizer_folder import load_tokenizer
 from limpid.errors import CheckpointError, DataError
 from limpid.model.weights import load_weights
 from limpid.reporter import Report

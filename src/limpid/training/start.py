@@ -17,7 +17,8 @@ from limpid.config.parallel import require_divides
 from limpid.config.tuning import HEADS, head_of
 from limpid.data.held_out import changed_since, data_of
 from limpid.data.token_splits import Tokens
-from limpid.data.tokenizer import Tokenizer, tokenizer_damage, write_tokenizer
+from limpid.data.tokenizer import Tokenizer
+from limpid.data.tokenizer_folder import tokenizer_damage, write_tokenizer
 from limpid.data.tuning.examples import Examples
 from limpid.errors import ConfigError, DataError
 from limpid.lock import hold

@@ -14,8 +14,8 @@ from limpid.maths.operation import Array
 from limpid.tracing import Trace
 from limpid.tracing.mask import visible
 from limpid.tracing.names import AROUND, bare
-from limpid.tracing.record import WORDS
 from limpid.tracing.redone import compared_place, redone
+from limpid.tracing.tensor_file import WORDS
 from limpid.view.answers import Refused
 from limpid.view.documents.step import ArrayPlace, SliceKind
 from limpid.view.kept import Kept

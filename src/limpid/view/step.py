@@ -8,7 +8,7 @@ from typing import Any
 from limpid.mathml import equations
 from limpid.tracing import Trace
 from limpid.tracing.document import EntryDocument, StepDocument
-from limpid.tracing.record import WORDS
+from limpid.tracing.tensor_file import WORDS
 from limpid.view.documents.step import ArrayPlace, EntryView, SliceKind, StepView
 
 

@@ -18,7 +18,7 @@ from generation.hugging_face_chat import chat_folder
 from limpid.config import DataConfig
 from limpid.data import columns
 from limpid.data.new_tokenizer import byte_tokenizer, character_tokenizer
-from limpid.data.tokenizer import load_tokenizer
+from limpid.data.tokenizer_folder import load_tokenizer
 from limpid.data.tuning import examples as module
 from limpid.data.tuning.examples import Examples, Wanted, open_examples, prepare_examples
 from limpid.data.tuning.shapes import Kind

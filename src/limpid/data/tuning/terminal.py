@@ -8,7 +8,8 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from limpid.data.tokenizer import Tokenizer, printable
+from limpid.data.token_spelling import printable
+from limpid.data.tokenizer import Tokenizer
 from limpid.data.tuning.encoding import Answer
 from limpid.data.tuning.example_split import ExampleSplit
 from limpid.data.tuning.examples import Examples

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from limpid.doctor.calls import IGNORED, Call, Micro, find_logits, find_loss
+from limpid.doctor.calls import IGNORED, Call, find_logits, find_loss
 from limpid.doctor.finding import Skipped
+from limpid.doctor.micro_batches import Micro
 from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.shield import Shield
 from limpid.doctor.undisturbed import undisturbed

@@ -9,11 +9,11 @@ from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
 
 if TYPE_CHECKING:
-    from limpid.doctor.calls import Micro
     from limpid.doctor.chat_form import ChatForm
     from limpid.doctor.exam import Exam
     from limpid.doctor.history import History
     from limpid.doctor.learned import Learned
+    from limpid.doctor.micro_batches import Micro
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
@@ -138,7 +138,7 @@ def _after(ids: list[int], sequence: Sequence[int]) -> Iterator[int]:
 @on_step(PROMPT_LEARNED)
 def against_the_gradient(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """A mask that the batch holds and the loss does not keep to."""
-    from limpid.doctor.calls import ANSWER_MASKS
+    from limpid.doctor.micro_batches import ANSWER_MASKS
 
     for micro, gradient in zip(record.micros, record.taught, strict=False):
         mask = micro.array(*ANSWER_MASKS)

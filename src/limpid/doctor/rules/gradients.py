@@ -12,11 +12,11 @@ from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log
 from limpid.doctor.streams import WINDOW, Stream
 
 if TYPE_CHECKING:
-    from limpid.doctor.calls import Micro
     from limpid.doctor.exam import Exam
     from limpid.doctor.history import History
     from limpid.doctor.logs.table import Curves
     from limpid.doctor.loss_gradient import LossGradient
+    from limpid.doctor.micro_batches import Micro
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 

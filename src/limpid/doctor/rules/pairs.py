@@ -14,9 +14,10 @@ from limpid.doctor.rules.preference import REFERENCE_MOVES
 if TYPE_CHECKING:
     import numpy as np
 
-    from limpid.doctor.calls import Call, Micro
+    from limpid.doctor.calls import Call
     from limpid.doctor.history import History
     from limpid.doctor.loss_gradient import LossGradient
+    from limpid.doctor.micro_batches import Micro
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 

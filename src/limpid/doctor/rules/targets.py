@@ -11,8 +11,8 @@ from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from limpid.doctor.calls import Micro
     from limpid.doctor.history import History
+    from limpid.doctor.micro_batches import Micro
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 

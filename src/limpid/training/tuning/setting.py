@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from limpid.config import ModelConfig, Sampling, TrainConfig, TuneConfig
 from limpid.config.options import require
 from limpid.config.tuning import RolloutConfig
-from limpid.data.tokenizer import Tokenizer, load_tokenizer
+from limpid.data.tokenizer import Tokenizer
+from limpid.data.tokenizer_folder import load_tokenizer
 from limpid.data.tuning.examples import Examples
 from limpid.errors import CheckpointError, ConfigError
 from limpid.model import Transformer
