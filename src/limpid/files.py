@@ -35,6 +35,13 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def cache_folder() -> Path:
+    """$LIMPID_CACHE, else limpid in the user's cache."""
+    home = os.environ.get("LIMPID_CACHE")
+    platform = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (Path(home) if home else Path(platform) / "limpid").expanduser()
+
+
 def user_path(what: str | Path) -> Path:
     """The path that a user named, with ~ as a home; something may lie there or not.
 

@@ -1,5 +1,7 @@
 """Sizes at which the kernels change what they hold in memory: the kernels obey them, the planner counts with them."""
 
+from limpid.native.build import missing
+
 MATERIALISED_POSITIONS = 512
 """Positions up to which attention materialises its weights on a processor: beyond, they no longer fit its caches."""
 KEPT_POSITIONS = 128
@@ -28,3 +30,8 @@ def softmax_rows(vocab_size: int) -> int:
 def keeps_no_weights(positions: int, itemsize: int) -> bool:
     """Whether attention that materialises its weights forms them in tiles, and again in the backward pass."""
     return positions > KEPT_POSITIONS and itemsize >= 4
+
+
+def has_native_attention(d_head: int) -> bool:
+    """Whether attention of bfloat16 heads is limpid's own kernel on this processor: it keeps no weights at any length."""
+    return d_head % 16 == 0 and not missing()

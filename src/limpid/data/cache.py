@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from limpid.errors import DataError
-from limpid.files import explained, folder_written_atomically, write_atomically
+from limpid.files import cache_folder, explained, folder_written_atomically, write_atomically
 from limpid.manifest import write_manifest
 
 ABANDONED_AFTER = 24 * 3600.0  # seconds
@@ -26,13 +26,6 @@ UNFINISHED = re.compile(r"new-[0-9a-f]{32}|\.new-[0-9a-f]{32}\.(writing|retired)
 def hash_of(*parts: Any) -> str:
     """32 hexadecimal digits that change with every part."""
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
-
-
-def cache_folder() -> Path:
-    """$LIMPID_CACHE, else limpid in the user's cache."""
-    home = os.environ.get("LIMPID_CACHE")
-    platform = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return (Path(home) if home else Path(platform) / "limpid").expanduser()
 
 
 class Cache:

@@ -13,6 +13,7 @@ from limpid.model.cache import Cache
 from limpid.model.dropout import Dropout
 from limpid.model.embedding import Angles, rotate
 from limpid.model.kernels.attention import attention, causal_mask, short_attention
+from limpid.model.kernels.native_attention import native_attention, serves
 from limpid.model.linear import linear
 from limpid.model.norm import RMSNorm
 from limpid.model.observe import FAST, Mode, Part
@@ -62,18 +63,33 @@ class Attention(Part):
         if angles is not None:
             query = self.report(mode, "query_rotated", rotate(query, angles, self.config.rotary_layout, mode))
             key = self.report(mode, "key_rotated", rotate(key, angles, self.config.rotary_layout, mode))
+        mixed = self.report(mode, "mixed", self.mixed(query, key, value, mask, cache, mode))
+        return self.dropout(self.report(mode, "output", self.output(mixed.flatten(-2), mode)), mode)
+
+    def mixed(
+        self,
+        query: Float[Tensor, "batch position head d_head"],
+        key: Float[Tensor, "batch position kv_head d_head"],
+        value: Float[Tensor, "batch position kv_head d_head"],
+        mask: Float[Tensor, "query key"] | None,
+        cache: Cache | None,
+        mode: Mode,
+    ) -> Float[Tensor, "batch position head d_head"]:
+        """Values by their weights, in the kernel that is the fastest here."""
+        plain = mode.plain or (self.training and self.config.dropout > 0)
+        if cache is None and not plain and serves(query.device.type, query.dtype, query.shape[-1]):
+            return native_attention(query, key, value, self.window)
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
         if cache is not None:
             key, value = cache.extend(self.block, key, value)
         visible = None if cache is None else cache.visible(query.shape[2], self.window)
-        if mode.plain or (self.training and self.config.dropout):
+        if plain:
             mixed = self.plain_attention(query, key, value, visible, mode)
         elif mask is None:
             mixed = attention(query, key, value, visible, self.window)
         else:
             mixed = short_attention(query, key, value, mask)
-        mixed = self.report(mode, "mixed", mixed.transpose(1, 2))
-        return self.dropout(self.report(mode, "output", self.output(mixed.flatten(-2), mode)), mode)
+        return mixed.transpose(1, 2)
 
     def plain_attention(
         self,

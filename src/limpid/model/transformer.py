@@ -21,6 +21,7 @@ from limpid.model.dropout import Dropout, seed_of
 from limpid.model.embedding import Angles, Embed, Rotation
 from limpid.model.formed import formed_again
 from limpid.model.kernels.attention import short_masks
+from limpid.model.kernels.native_attention import serves
 from limpid.model.linear import Linear, row_lengths
 from limpid.model.mlp import Mlp
 from limpid.model.norm import norm
@@ -212,7 +213,8 @@ class Transformer(nn.Module):
         """The residual stream after some blocks in a row."""
         angles = None if self.rotation is None else self.rotation.at(positions, x.dtype)
         windows = [self.config.window(i) for i in blocks]
-        masks = short_masks(set(windows), x, self.compute) if cache is None and not mode.plain else {}
+        short = cache is None and not mode.plain and not serves(x.device.type, self.compute, self.config.sizes.d_head)
+        masks = short_masks(set(windows), x, self.compute) if short else {}
         run = self._block_runner(mode)
         for i, window in zip(blocks, windows, strict=True):
             self._seed_masks(i)

@@ -20,6 +20,7 @@ from limpid.manifest import UNSEALED, seal
 from limpid.maths.chain import Outline
 from limpid.model import Transformer
 from limpid.model.kernels.attention import is_short
+from limpid.model.kernels.native_attention import serves
 from limpid.model.narrow import on_disk
 from limpid.objectives import NEXT_TOKEN, POLICY, Objective, to_document
 from limpid.quantities import parameters
@@ -215,8 +216,12 @@ def _metadata(
 def _kernels(model: Transformer, batch: Sequence[MicroBatch]) -> dict[str, object]:
     """Which of several ways the fast path went: their roundings differ."""
     positions = batch[0]["tokens"].shape[1] if "tokens" in batch[0].arrays else model.config.context_length
-    short = is_short(positions, next(model.parameters()).device)
-    attention = "plain" if model.config.dropout else "short" if short else "pytorch"
+    device = model.device
+    attention = "short" if is_short(positions, device) else "pytorch"
+    if serves(device.type, model.compute, model.config.sizes.d_head):
+        attention = "native"
+    if model.config.dropout:
+        attention = "plain"
     blocks = "eager" if model.compiled is None else "compiled"
     rows = logits_rows(model.config.vocab_size, model.compute.itemsize)
     return {"attention": attention, "blocks": blocks, "logits_rows": rows}

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from limpid.data.cache import cache_folder
 from limpid.errors import LimpidError
-from limpid.files import MALFORMED, write_atomically
+from limpid.files import MALFORMED, cache_folder, write_atomically
 from limpid.run import Run
 from limpid.source import RecordedStep
 from limpid.terminal import say
