@@ -33,5 +33,5 @@ def keeps_no_weights(positions: int, itemsize: int) -> bool:
 
 
 def has_native_attention(d_head: int) -> bool:
-    """Whether attention of bfloat16 heads is limpid's own kernel on this processor: it keeps no weights at any length."""
+    """Whether attention of bfloat16 heads is limpid's own kernel here, which keeps no weights at any length."""
     return d_head % 16 == 0 and not missing()

@@ -86,9 +86,9 @@ def test_the_figures_add_up() -> None:
     parts = ("weights", "optimizer", "gradients", "activations", "backward_workspace")
     for options in ({}, {"precision": "bf16", "batch_size": 1}, {"windowed_blocks": (1,), "attention_window": 9}):
         config = configured(**options)
-        for materialised in (True, False):
-            worst = engine_memory.peak(config, materialised)
-            found = {one.name: one.value for one in engine_memory.figures(config, materialised)}
+        for on_processor in (True, False):
+            worst = engine_memory.peak(config, engine_memory.mixing_of(config, on_processor))
+            found = {one.name: one.value for one in engine_memory.figures(config, on_processor)}
             assert found["memory.activations"] == sum(worst.saved_bytes.values())
             assert found["memory.backward_workspace"] == worst.workspace_bytes
             assert found["memory.total"] == pytest.approx(sum(found[f"memory.{name}"] for name in parts))

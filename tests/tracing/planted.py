@@ -17,6 +17,7 @@ import limpid.model.mlp
 import limpid.model.norm
 from limpid.model.kernels.attention import ShortAttention
 from limpid.model.kernels.linear_cross_entropy import LinearCrossEntropy
+from limpid.model.kernels.native_attention import NativeAttention
 from limpid.model.kernels.rms_norm import FusedRMSNorm
 from limpid.model.kernels.rotation import FusedRotation
 from limpid.tracing.local import compare_operations
@@ -179,6 +180,18 @@ SAMPLED_RESULTS = {
     "PyTorch's attention: value": Result(PyTorchsAttention, "backward", 2, "llama", ("attention.value backward",)),
 }
 """Of kernels that are judged by random rounding."""
+
+OWN_RESULTS = {
+    "limpid's attention: mixed": Result(NativeAttention, "forward", 0, "wide heads", ("attention.mixed forward",)),
+    "limpid's attention: query": Result(
+        NativeAttention, "backward", 0, "wide heads", ("attention.query_rotated backward",)
+    ),
+    "limpid's attention: key": Result(
+        NativeAttention, "backward", 1, "wide heads", ("attention.key_rotated backward",)
+    ),
+    "limpid's attention: value": Result(NativeAttention, "backward", 2, "wide heads", ("attention.value backward",)),
+}
+"""Of kernels in bfloat16 that some processors have, and which serve there."""
 
 
 @contextmanager

@@ -37,6 +37,9 @@ VARIANTS: dict[str, dict] = {
     "squared relu, nowhere": {"positions": "none", "mlp": "plain", "activation": "relu2", "num_kv_heads": 1},
     "geglu with biases": {"activation": "gelu", "attention_bias": True, "mlp_bias": True},
     "dropout": {"dropout": 0.3, "positions": "learned"},
+    "wide heads": {
+        "d_model": 24, "d_head": 16, "num_kv_heads": 1, "attention_window": 5,
+    },
 }  # fmt: skip
 
 

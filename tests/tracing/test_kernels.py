@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from planted import FAULTS, RESULTS, SAMPLED_RESULTS, disagreements, pinned, planted
+from planted import FAULTS, OWN_RESULTS, RESULTS, SAMPLED_RESULTS, disagreements, pinned, planted
 from recorded import batch, configuration, record
 
 import limpid.model.kernels.attention
@@ -16,7 +16,8 @@ from limpid.config import TrainConfig
 from limpid.maths import alignment
 from limpid.maths.chain import Link
 from limpid.maths.rounding import FORMATS
-from limpid.tracing.kernels.attention import ShortAttention
+from limpid.model.kernels.native_attention import serves
+from limpid.tracing.kernels.attention import NativeAttention, ShortAttention
 from limpid.tracing.kernels.gate import EagerGate
 from limpid.tracing.kernels.kernel import Formats, Kernel
 from limpid.tracing.kernels.linear_cross_entropy import LinearCrossEntropy, SoftmaxOfLinear, TokenLogProbabilities
@@ -46,6 +47,18 @@ def test_a_fault_is_found_and_pinned_to_its_kernel(name: str, fault: str, precis
     with planted(result, FAULTS[fault]):
         found = disagreements(record(tmp_path, small(result.variant, precision), before=0))
     assert pinned(result, found), found
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"), [(name, fault) for name, one in OWN_RESULTS.items() for fault in one.faults]
+)
+def test_a_fault_of_limpids_own_kernel_is_found_and_pinned_where_it_serves(
+    name: str, fault: str, tmp_path: Path
+) -> None:
+    result, serving = OWN_RESULTS[name], serves("cpu", torch.bfloat16, 16)
+    with planted(result, FAULTS[fault]):
+        found = disagreements(record(tmp_path, small(result.variant, "bf16"), before=0))
+    assert pinned(result, found) if serving else found == [], found
 
 
 @pytest.fixture
@@ -178,15 +191,13 @@ def kernels() -> dict[str, tuple[Kernel, list[Link], dict[str, np.ndarray]]]:
         "targets": np.where(rng.random((2, 5)) < 0.3, -100, rng.integers(0, 11, (2, 5))),
     }  # fmt: skip
     labels = int((loss["targets"] >= 0).sum())
+    attention = [
+        Link("scores", scores, ("query", "key"), None), Link("weights", softmax, ("scores",), None),
+        Link("mixed", maths.Mix(), ("weights", "value"), None),
+    ]  # fmt: skip
     return {
-        "attention": (
-            ShortAttention(scores, softmax, formats),
-            [
-                Link("scores", scores, ("query", "key"), None), Link("weights", softmax, ("scores",), None),
-                Link("mixed", maths.Mix(), ("weights", "value"), None),
-            ],
-            heads,
-        ),
+        "attention": (ShortAttention(scores, softmax, formats), attention, heads),
+        "limpid's own attention": (NativeAttention(scores, softmax, formats), attention, heads),
         "gate": (EagerGate(gated, formats), [Link("hidden", gated, ("gate", "up"), None)], gate),
         "linear cross-entropy": (
             LinearCrossEntropy(formats, labels, 3),

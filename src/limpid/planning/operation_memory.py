@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from limpid.config import BasePrecision, ModelConfig, TrainConfig
-from limpid.kernel_limits import CHUNK_LOGITS, CHUNK_ROWS, LOGITS_BYTES, TILE_BYTES, keeps_no_weights
+from limpid.kernel_limits import (
+    CHUNK_LOGITS,
+    CHUNK_ROWS,
+    LOGITS_BYTES,
+    MATERIALISED_POSITIONS,
+    TILE_BYTES,
+    has_native_attention,
+    keeps_no_weights,
+)
 from limpid.planning.figure import Number
 from limpid.planning.number_formats import BYTES
 from limpid.quantities import parameters
@@ -57,12 +65,20 @@ def _widened(base: BasePrecision, c: int, p: int) -> int:
     return p if c == p else p + c
 
 
-def rows(config: TrainConfig, materialised: bool) -> tuple[Row, ...]:
-    """Every operation of one micro-batch, in forward order, with attention's weights materialised or not."""
-    mixing: Mixing = "fused"
-    if materialised:
-        tiled = keeps_no_weights(config.model.context_length, int(BYTES[config.run.precision]))
-        mixing = "tiled" if tiled else "weights kept"
+def mixing_of(config: TrainConfig, on_processor: bool) -> Mixing:
+    """How attention mixes values on this machine's device."""
+    if not on_processor:
+        return "fused"
+    if config.run.precision == "bf16" and has_native_attention(config.model.sizes.d_head):
+        return "native"
+    if config.model.context_length > MATERIALISED_POSITIONS:
+        return "fused"
+    tiled = keeps_no_weights(config.model.context_length, int(BYTES[config.run.precision]))
+    return "tiled" if tiled else "weights kept"
+
+
+def rows(config: TrainConfig, mixing: Mixing) -> tuple[Row, ...]:
+    """Every operation of one micro-batch, in forward order."""
     table = tuple(_rows(config.model, mixing, config.run.gradient_checkpointing == "on"))
     return tuple(map(_beside_factors, table)) if config.model.lora_rank else table
 
@@ -74,8 +90,8 @@ def _beside_factors(row: Row) -> Row:
     return row if row.name in TRAINED_BESIDE else replace(row, parameters="0")
 
 
-Mixing = Literal["fused", "tiled", "weights kept"]
-"""How attention mixes values: PyTorch's kernel, weights in tiles, or all weights formed and kept."""
+Mixing = Literal["fused", "native", "tiled", "weights kept"]
+"""How attention mixes values: PyTorch's kernel, limpid's own, weights in tiles, or all weights formed and kept."""
 FACTORS = "factors of low rank"
 TRAINED_BESIDE = (FACTORS, "score, loss", "values")
 
@@ -190,6 +206,8 @@ def _mixing(model: ModelConfig, mixing: Mixing, block: int) -> Row:
     if mixing == "tiled":
         workspace = f"{stream} + tokens * (2 * query + 2 * key) * c + 2 * min({pairs} * c, {TILE_BYTES})"
         return Row("attention.mixing", heads, workspace)
+    if mixing == "native":
+        return Row("attention.mixing", heads, f"{stream} + tokens * (2 * query + 2 * key) * c")
     if mixing == "weights kept":
         return Row("attention.mixing", f"{heads} + {pairs} * c", f"{stream} + 2 * {pairs} * c + tokens * query * c")
     saved, workspace = f"{heads} + tokens * heads * 4", f"{stream} + 2 * tokens * (query + key) * c"

@@ -14,6 +14,7 @@ from limpid.config import Switch, TrainConfig
 from limpid.errors import ConfigError
 from limpid.kernel_limits import MATERIALISED_POSITIONS
 from limpid.machine import available_memory
+from limpid.model.kernels.native_attention import serves
 from limpid.planning import engine_memory, flops_per_token
 from limpid.training.precision import FORMATS, measured_peak, resolve
 
@@ -123,6 +124,8 @@ def _precision(asked: TrainConfig, config: TrainConfig, device: torch.device) ->
 
 def _attention(config: TrainConfig, device: torch.device) -> Decision:
     positions = config.model.context_length
+    if serves(device.type, FORMATS[config.run.precision], config.model.sizes.d_head):
+        return Decision("attention", "limpid's own kernel", "in tiles of the lower triangle; keeps no weights")
     if device.type == "cpu" and positions <= MATERIALISED_POSITIONS:
         why = f"quicker than the fused kernel up to {MATERIALISED_POSITIONS} positions"
         return Decision("attention", "two batched products", why)

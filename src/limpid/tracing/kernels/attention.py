@@ -1,4 +1,4 @@
-"""Attention for short contexts: model/kernels/attention.py, ShortAttention, tensor by tensor."""
+"""Attention of a step of training, tensor by tensor: model/kernels/attention.py and native_attention.py."""
 
 from __future__ import annotations
 
@@ -37,17 +37,26 @@ class ShortAttention:
         query, key, value = inputs
         kv_heads, positions = key.shape[2], query.shape[1]
         q, k, v = (by_key_head(x, kv_heads) for x in (query, key, value))
-        weights = self._weights(q, k, positions)
-        mixed = self.formats.product(weights, exactly(v, self.formats.summed))
-        return self._by_position(mixed, positions), Saved(q, k, v, weights)
+        visible = np.tile(self.softmax.visible(positions, k.shape[2]), (q.shape[2] // positions, 1))
+        weights = self._softmax(self._scores(q, k), visible)
+        mixed = self.formats.product(stored(weights, self.formats.compute), exactly(v, self.formats.summed))
+        return self._by_position(mixed, positions), Saved(q, k, v, self._kept(weights))
 
-    def _weights(self, query: Array, key: Array, positions: int) -> Ball:
-        unit, compute, scale = self.formats.unit, self.formats.compute, self.scores.scale
+    def _scores(self, query: Array, key: Array) -> Ball:
+        """Rounded to the compute format, as every array of this kernel is."""
+        return stored(self._scaled(self._products(query, key)), self.formats.compute)
+
+    def _kept(self, array: Ball) -> Ball:
+        """As the backward pass reads it."""
+        return stored(array, self.formats.compute)
+
+    def _products(self, query: Array, key: Array) -> Ball:
         keys, summed = np.ascontiguousarray(key.swapaxes(2, 3)), self.formats.summed
-        scores = self.formats.product(exactly(query, summed), exactly(keys, summed))
-        rounded = 2 * unit * np.abs(scores.value)  # of the scale, and of multiplying by it
-        scores = stored(Ball(scale * scores.value, scale * (scores.reach + rounded)), compute)
-        visible = np.tile(self.softmax.visible(positions, key.shape[2]), (query.shape[2] // positions, 1))
+        return self.formats.product(exactly(query, summed), exactly(keys, summed))
+
+    def _softmax(self, scores: Ball, visible: Array) -> Ball:
+        """In float32."""
+        unit = self.formats.unit
         shifted = np.where(visible, scores.value, -np.inf)
         shifted -= shifted.max(-1, keepdims=True)
         weights = np.exp(shifted)
@@ -57,18 +66,18 @@ class ShortAttention:
         relative = np.expm1(reach - np.log1p(-of_row))
         terms = np.where(visible, -shifted, 0.0) + 3  # in u, as CausalSoftmax has it
         of_sums = unit * (terms + (weights * terms).sum(-1, keepdims=True) + weights.shape[-1] / 4)
-        return stored(Ball(weights, weights * (relative + of_sums + relative * of_sums)), compute)
+        return Ball(weights, weights * (relative + of_sums + relative * of_sums))
 
     def backward(self, y_bar: Array, saved: Saved) -> list[Ball]:
         q, k, v, weights = saved
         summed, compute, positions = self.formats.summed, self.formats.compute, y_bar.shape[1]
         rows_bar = exactly(by_key_head(y_bar, k.shape[1]), summed)
-        value_bar = self.formats.product(_transposed(weights), rows_bar)
+        value_bar = self.formats.product(stored(_transposed(weights), compute), rows_bar)
         values = exactly(np.ascontiguousarray(v.swapaxes(2, 3)), summed)
-        weights_bar = stored(self.formats.product(rows_bar, values), compute)
+        weights_bar = self._kept(self.formats.product(rows_bar, values))
         scores_bar = stored(self._scores_bar(weights, weights_bar), compute)
-        query_bar = self._scaled(stored(self.formats.product(scores_bar, exactly(k, summed)), compute))
-        key_bar = self._scaled(stored(self.formats.product(_transposed(scores_bar), exactly(q, summed)), compute))
+        query_bar = self._scaled(self._kept(self.formats.product(scores_bar, exactly(k, summed))))
+        key_bar = self._scaled(self._kept(self.formats.product(_transposed(scores_bar), exactly(q, summed))))
         return [
             self._by_position(query_bar, positions), self._by_position(key_bar, k.shape[2]),
             self._by_position(value_bar, k.shape[2]),
@@ -90,6 +99,27 @@ class ShortAttention:
     @staticmethod
     def _by_position(ball: Ball, positions: int) -> Ball:
         return Ball(by_position(ball.value, positions), by_position(ball.reach, positions))
+
+
+@dataclass(frozen=True)
+class NativeAttention(ShortAttention):
+    """Weights and the gradients of scores are rounded to the compute format once, for the products that read them.
+
+    Scores and the gradients of weights stay in float32, and so do the weights that gradients of scores are formed from.
+    """
+
+    arithmetic = (
+        "weights and gradients of scores are rounded to the compute format for products; else float32, k u Σ|terms|"
+    )
+
+    def _scores(self, query: Array, key: Array) -> Ball:
+        """In float32; the exponential reads them as 2^(s c - max c), of which both products and c are rounded."""
+        scores = self._scaled(self._products(query, key))
+        largest = np.abs(scores.value).max(-1, keepdims=True)
+        return Ball(scores.value, scores.reach + self.formats.unit * (2 * np.abs(scores.value) + largest))
+
+    def _kept(self, array: Ball) -> Ball:
+        return array
 
 
 def _transposed(ball: Ball) -> Ball:

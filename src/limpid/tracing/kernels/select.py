@@ -8,7 +8,7 @@ from limpid.maths.formula import Formula, FormulaOperation
 from limpid.maths.linear import Linear
 from limpid.maths.loss import LogSoftmax, NegativeLogLikelihood
 from limpid.maths.mlp import Gated
-from limpid.tracing.kernels.attention import ShortAttention
+from limpid.tracing.kernels.attention import NativeAttention, ShortAttention
 from limpid.tracing.kernels.gate import EagerGate
 from limpid.tracing.kernels.kernel import Formats, Kernel, OneOperation
 from limpid.tracing.kernels.linear_cross_entropy import LinearCrossEntropy, SoftmaxOfLinear, TokenLogProbabilities
@@ -29,6 +29,8 @@ def kernel_of(record: Record, segment: Segment) -> Kernel:
             )
         case [Scores() as scores, CausalSoftmax() as softmax, Mix()] if record.kernels["attention"] == "short":
             return ShortAttention(scores, softmax, formats)
+        case [Scores() as scores, CausalSoftmax() as softmax, Mix()] if record.kernels["attention"] == "native":
+            return NativeAttention(scores, softmax, formats)
         case [Linear(), LogSoftmax(), NegativeLogLikelihood()]:
             return LinearCrossEntropy(formats, record.labels, record.kernels["logits_rows"])
         case [Linear(), LogSoftmax(), FormulaOperation(formula=Formula(name="token_log_probabilities"))]:
