@@ -19,7 +19,7 @@ from limpid.kernel_limits import has_native_attention
 from limpid.native.build import library
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def serves(device: str, dtype: torch.dtype, d_head: int) -> bool:
     """Whether the kernel is there for heads of this kind."""
     return device == "cpu" and dtype == torch.bfloat16 and has_native_attention(d_head) and library() is not None
