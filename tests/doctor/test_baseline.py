@@ -70,15 +70,29 @@ def test_other_seeds_do_the_same(baseline: Path, seed: int) -> None:
         ({"shift": 0}, "labels", "token taught its own, then the next"),
         ({"of_prompt": 8}, "labels", "share of positions with a label 0.5, then 1"),
         ({"scale": 4.0}, "loss", "sum of the labels' weights 4"),
-        ({"clip": 0.1}, "gradient", "clipped to 0.1, then 1"),
-        ({"rate": 2e-3}, "update", "group 0: rate 0.002, then 0.001"),
-        ({"held": slice(1, None)}, "model", "of these in no optimizer 1, then 0"),
+        ({"held": slice(1, None)}, "model", "tensors in no optimizer 1, then 0"),
         ({"std": 2.0}, "model", "0.weight: rms at the start 2.0"),
     ],
 )
 def test_what_differs_first_is_named(baseline: Path, change: dict[str, Any], part: str, words: str) -> None:
     (finding,) = unlike(trained(baseline, 1, **change)[0])
-    assert (finding.where, finding.severity) == (part, "warning")
+    assert (finding.evidence["part"], finding.severity) == (part, "warning")
+    assert words in finding.says
+
+
+@pytest.mark.parametrize(
+    ("change", "part", "words"),
+    [
+        ({"clip": 0.1}, "gradient", "clipped to 0.1, then 1"),
+        ({"rate": 2e-3}, "update", "optimizer 0: lr 0.002, then 0.001"),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_is_given_as_an_argument_is_a_notice(
+    baseline: Path, change: dict[str, Any], part: str, words: str, seed: int
+) -> None:
+    (finding,) = unlike(trained(baseline, seed, **change)[0])
+    assert (finding.evidence["part"], finding.severity) == (part, "notice")
     assert words in finding.says
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from limpid.config.arguments import checked
 from limpid.config.domain import Count
 from limpid.doctor.baseline import Baseline
+from limpid.doctor.baseline.loop_sketcher import Both, LoopSketcher
 from limpid.doctor.calls import Call
 from limpid.doctor.exam import Exam, examine
 from limpid.doctor.finding import Finding, Skipped
@@ -64,11 +65,12 @@ class Doctor:
         rules: Iterable[str] | None = None,
         tokenizer: Any = None,
         tuning: Tuning | None = None,
-        baseline: str | Path | None = None,
+        baseline: str | Path | list[str | Path] | None = None,
     ) -> None:
         """`tokenizer` is the model's own, of limpid or transformers; `tuning` what a run of limpid says of itself.
 
-        baseline  file of what the loop does: a run that finds none writes it, and later runs are held against it
+        baseline  file of what the loop does: a run that finds none writes it, and later runs are held against it; of
+                  several files the runs that worked are held together, and the first that is missing is written
         """
         self.rules = _chosen(rules)
         probes = frozenset(probe for rule in self.rules for probe in rule.needs)  # what none needs is not measured
@@ -76,7 +78,7 @@ class Doctor:
         optimizers, schedulers = as_list(optimizer, "optimizer"), as_list(scheduler, "scheduler")
         self.watched = Watched(
             self.info, optimizers, schedulers, scaler, total_steps, pretrained, steps_per_epoch, tuning, tokenizer,
-            None if baseline is None or not _is_first() else Baseline(user_path(baseline)),
+            None if baseline is None or not _is_first() else Baseline([user_path(one) for one in _several(baseline)]),
         )  # fmt: skip
         self.log = FindingLog(None if output is None else user_path(output), say, writer)
         self.skipped = Skipped(self.log.skipped)
@@ -88,7 +90,9 @@ class Doctor:
         self._examined, self._waiting = not examine, False
         self._due = first_step - 1 + AGAIN if examine else None
         self._on_step = [(f.__name__.replace("_", "-"), f) for f in functions("on_step", self.rules)]
-        self.hooks = Hooks(self.recorder)
+        kept = self.watched.baseline
+        self.sketcher = None if kept is None else LoopSketcher(self.recorder, kept, first_step)
+        self.hooks = Hooks(self.recorder if self.sketcher is None else Both(self.sketcher, self.recorder))
         with self.skipped.noting("watch"):
             self.hooks.everything(self.watched)
             if self.watched.processes > 1 and Probe.RANKS in probes:
@@ -132,6 +136,8 @@ class Doctor:
 
         metrics  what is logged of the step, by TRL's names, such as reward, kl, rewards/chosen
         """
+        if self.sketcher is not None:
+            self.sketcher.reported(batch)
         self.recorder.report(loss, batch, metrics)
 
     @property
@@ -157,6 +163,9 @@ class Doctor:
         if self.recorder.record.updated and not self.skipped.too_many:
             with self.skipped.noting("close"), torch.no_grad():
                 self.recorder.end()
+        if self.watched.baseline is not None:
+            with self.skipped.noting("baseline"):
+                self.watched.baseline.close()
         self.closed = self.recorder.is_paused = True
         self.hooks.close()
 
@@ -211,6 +220,8 @@ class Doctor:
 
     def ended(self, record: StepRecord) -> None:
         """Judge a step."""
+        if self.sketcher is not None:
+            self.sketcher.ended(record)
         if record.loss is not None and not math.isfinite(record.loss) and not record.broken:
             self.broke(record, record.loss)
         if self.ranks is not None:
@@ -275,6 +286,10 @@ class Doctor:
 def _is_first() -> bool:
     """Whether this is the first of the processes that train together: one of them speaks for all."""
     return not dist.is_available() or not dist.is_initialized() or dist.get_rank() == 0
+
+
+def _several(given: Any) -> list[str | Path]:
+    return list(given) if isinstance(given, list | tuple) else [given]
 
 
 def _needs_backward(rule: Rule) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +21,8 @@ PARTS = ("data", "model", "labels", "loss", "gradient", "update")
 """In the order of a step: what differs in one shows in those behind it."""
 Kind = Literal["exact", "setting", "share", "level", "size", "told"]
 """How values are compared; what is told alone is not: losses of a few rows lie anywhere."""
+MEASURED = ("share", "level", "size")
+"""What is there or not as names and formulas are, which have facts of their own."""
 NEAR = 1.01
 """The factor within which a setting is the same."""
 NOTHING = 1e-6
@@ -33,6 +35,8 @@ EARLY = 3
 """The last step at which levels and sizes are compared: behind it weights of different seeds have gone their ways."""
 OFFSETS = range(-3, 5)
 NEAREST: dict[int | None, str] = {0: "its own", 1: "the next", None: "of no fixed place"}
+HOW = ("foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay")
+"""Settings of an optimizer that say by which way it computes the same."""
 ALIKE, FITS = 0.99, 0.03
 """Share of positions that are taught the token so far on; what is left of a gradient that is a cross-entropy's."""
 
@@ -46,6 +50,7 @@ class Fact:
     value: Any  # a number, a word or a list of them
     kind: Kind = "exact"
     rows: int = 0  # that a share is of
+    declared: bool = False  # what the user gave as an argument: another value is another choice
 
     def agrees(self, other: Fact) -> bool:
         """Whether another run's value is the same, as far as other batches and another seed leave it so."""
@@ -92,6 +97,8 @@ class LoopFacts:
             skipped = ("told", "level", "size") if self.step > EARLY else ("told",)
             if known is not None and known.kind in skipped:
                 continue
+            if (before is None or after is None) and known is not None and known.kind in MEASURED:
+                continue
             if before is None or after is None or not after.agrees(before):
                 found.setdefault(key[0], []).append((before, after))
         return {part: found[part] for part in PARTS if part in found}
@@ -112,7 +119,7 @@ def facts_of(watched: Watched, record: StepRecord, history: History) -> LoopFact
 
 def _data(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
     calls = [call for i, call in enumerate(record.calls) if i not in record.dropped | record.asides]
-    yield Fact("data", "forward passes of an update", len(calls))
+    yield Fact("data", "forward passes of an update", len(calls), declared=True)
     if not calls:
         return
     call = calls[0]
@@ -125,7 +132,7 @@ def _data(watched: Watched, record: StepRecord, history: History) -> Iterator[Fa
 def _tensor(name: str, tensor: Tensor) -> Iterator[Fact]:
     yield Fact("data", f"{name}: format", f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.ndim} axes")
     if tensor.ndim:
-        yield Fact("data", f"{name}: rows", tensor.shape[0])
+        yield Fact("data", f"{name}: rows", tensor.shape[0], declared=True)
     if tensor.is_floating_point():
         rows = tensor.shape[0] if tensor.ndim else 1
         yield Fact("data", f"{name}: deviation", float(tensor.double().nan_to_num().std(correction=0)), "size")
@@ -149,9 +156,8 @@ def _model(watched: Watched, record: StepRecord, history: History) -> Iterator[F
     trained = [name for name, p in info.parameters.items() if p.requires_grad]
     held = {id(parameter) for parameter in watched.held}
     yield Fact("model", "parameters", info.size)
-    yield Fact("model", "tensors", len(info.parameters))
-    yield Fact("model", "tensors that require a gradient", len(trained))
-    yield Fact("model", "of these in no optimizer", sum(id(info.parameters[name]) not in held for name in trained))
+    yield Fact("model", "of these require a gradient", sum(info.parameters[name].numel() for name in trained))
+    yield Fact("model", "tensors in no optimizer", sum(id(info.parameters[name]) not in held for name in trained))
     yield Fact("model", "formats", sorted({str(p.dtype).removeprefix("torch.") for p in info.parameters.values()}))
     yield Fact("model", "autocast", sorted({str(one).removeprefix("torch.") for one in record.autocast}))
     yield Fact("model", "modules in evaluation mode", len(record.in_eval))
@@ -191,7 +197,7 @@ def _rows_with_label(read: Sequence[LossGradient]) -> float:
 def _loss(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
     if record.loss is not None:
         yield Fact("loss", "value", record.loss, "told")
-    yield Fact("loss", "functions", sorted({name for name, *_ in (*record.means, *record.shares)}))
+    yield Fact("loss", "functions", sorted({name for name, *_ in (*record.means, *record.shares)}), "told")
     read = record.taught
     if not read:
         return
@@ -208,22 +214,34 @@ def _loss(watched: Watched, record: StepRecord, history: History) -> Iterator[Fa
 def _gradient(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
     if record.norm is not None:
         yield Fact("gradient", "norm", record.norm, "size")
-    yield Fact("gradient", "clipped to", record.clipped_to)
-    yield Fact("gradient", "tensors that have had one", len(history.trained))
-    yield Fact("gradient", "backward passes", record.events.count("backward"))
+    yield Fact("gradient", "is clipped", record.clipped_to is not None)
+    if record.clipped_to is not None:
+        yield Fact("gradient", "clipped to", record.clipped_to, declared=True)
+    yield Fact("gradient", "parameters that have had one", _size_of(watched, history.trained))
+    yield Fact("gradient", "backward passes", record.events.count("backward"), declared=True)
 
 
 def _update(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
+    rates: list[float | None] = []  # that the optimizer of each group was given
+    given: list[dict[str, Any]] = []
     for place, optimizer in enumerate(watched.optimizers):
-        yield Fact("update", f"optimizer {place}", type(optimizer).__name__)
+        yield Fact("update", f"optimizer {place}", type(optimizer).__name__, declared=True)
+        defaults = getattr(optimizer, "defaults", None) or {}
+        for name, value in _settings(defaults):
+            yield Fact("update", f"optimizer {place}: {name}", value, declared=True)
+        given += [dict(_settings(defaults)) for _ in optimizer.param_groups]
+        rates += [defaults.get("lr") for _ in optimizer.param_groups]
     for index, group in watched.groups:
-        yield Fact("update", f"group {index}: tensors", len(group["params"]))
-        for name, value in group.items():
-            plain = list(value) if isinstance(value, tuple) else value
-            if name not in ("params", "lr") and isinstance(plain, int | float | str | list):
-                yield Fact("update", f"group {index}: {name}", plain)
+        yield Fact("update", f"group {index}: parameters", sum(p.numel() for p in group["params"]))
+        for name, value in _settings(group):
+            if name not in ("lr", "initial_lr") and value != given[index].get(name):
+                yield Fact("update", f"group {index}: {name}", value)
     for index, rate in record.group_rates.items():
-        yield Fact("update", f"group {index}: rate", float(rate), "setting")
+        base = rates[index] if isinstance(rates[index], float) and rates[index] else None
+        if base is None:
+            yield Fact("update", f"group {index}: rate", float(rate), "setting")
+        else:
+            yield Fact("update", f"group {index}: rate over the optimizer's lr", float(rate) / base, "setting")
     update = record.judged_update
     if update is not None:
         yield Fact("update", "change over weights, median", update.median_ratio(), "size")
@@ -232,6 +250,18 @@ def _update(watched: Watched, record: StepRecord, history: History) -> Iterator[
             known = watched.info.parameters.get(name)
             if known is not None and known.numel() >= FEW:
                 yield Fact("model", f"{name}: rms at the start", weight, "level" if dims >= 2 else "size")
+
+
+def _settings(held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Plain values of an optimizer or a group that change what it computes."""
+    for name, value in held.items():
+        plain = list(value) if isinstance(value, tuple) else value
+        if name not in ("params", *HOW) and isinstance(plain, int | float | str | list):
+            yield name, plain
+
+
+def _size_of(watched: Watched, names: set[str]) -> int:
+    return sum(p.numel() for name, p in watched.info.parameters.items() if name in names)
 
 
 def _shown(value: Any) -> str:

@@ -9,10 +9,13 @@ from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 
 if TYPE_CHECKING:
+    from limpid.doctor.baseline.telling import Told
     from limpid.doctor.history import History
     from limpid.doctor.loop_facts import Fact
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
+
+    Unlike = dict[str, list[tuple[Fact | None, Fact | None]]]
 
 FAMILY = "baseline"
 SHOWN = 3
@@ -43,24 +46,84 @@ NOT_AS_BASELINE = Rule(
 
 @on_step(NOT_AS_BASELINE)
 def not_as_baseline(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    facts = history.facts
-    if watched.baseline is None or facts is None or facts.step != record.number:
+    if watched.baseline is None:
         return
-    unlike = watched.baseline.unlike(facts)
-    if not unlike:
+    kept, facts = watched.baseline, history.facts
+    unlike = kept.unlike(facts) if facts is not None and facts.step == record.number else {}
+    chosen = {part: found for part, pairs in unlike.items() if (found := [pair for pair in pairs if _declared(pair)])}
+    others = {part: found for part, pairs in unlike.items() if (found := [p for p in pairs if not _follows(p, chosen)])}
+    if kept.told is not None:
+        yield _first_difference(kept.told, others, chosen, record.number)
+    elif kept.is_alike:
         return
+    elif others:
+        yield _other_facts(others, chosen, record.number)
+    elif chosen or kept.random_elsewhere:
+        yield _as_declared(chosen, record.number)
+
+
+def _declared(pair: tuple[Fact | None, Fact | None]) -> bool:
+    """Whether both runs were given this as an argument, with different values."""
+    then, now = pair
+    return then is not None and now is not None and then.declared and now.declared
+
+
+def _follows(pair: tuple[Fact | None, Fact | None], chosen: Unlike) -> bool:
+    """Whether a fact is a choice, or a size that moves with one."""
+    then, now = pair
+    known = now or then
+    sized = known is not None and known.kind == "size" and known.part in ("gradient", "update")
+    return known is None or known.declared or (sized and bool(chosen))
+
+
+def _first_difference(told: Told, unlike: Unlike, chosen: Unlike, step: int) -> Finding:
+    """Of a run that did the same number for number until here."""
+    excused = told.part in chosen
+    facts = "; ".join(_told(*pair) for pair in (chosen if excused else unlike).get(told.part, ())[:SHOWN])
+    return NOT_AS_BASELINE.finding(
+        severity="warning" if told.certain and not excused else "notice",
+        step=step,
+        where=told.where,
+        says=told.says + (f" {'Another setting' if excused else 'As facts'}: {facts}." if facts else ""),
+        cause=told.cause,
+        evidence=told.evidence | {"facts": _evidence(unlike), "settings": _evidence(chosen)},
+    )
+
+
+def _other_facts(unlike: Unlike, chosen: Unlike, step: int) -> Finding:
+    """Of a run with other weights or batches."""
     first, *behind = unlike
     told = "; ".join(_told(*pair) for pair in unlike[first][:SHOWN])
     more = len(unlike[first]) - SHOWN
-    yield NOT_AS_BASELINE.finding(
+    return NOT_AS_BASELINE.finding(
         severity="warning",
-        step=record.number,
+        step=step,
         where=first,
         says=f"{first} not as in the baseline: {told}"
         + (f"; and {more} more" if more > 0 else "")
         + (f". Behind it differ {', '.join(behind)}." if behind else "."),
-        evidence={part: [_told(*pair) for pair in pairs] for part, pairs in unlike.items()},
+        evidence={"part": first, "facts": _evidence(unlike), "settings": _evidence(chosen)},
     )
+
+
+def _as_declared(chosen: Unlike, step: int) -> Finding:
+    """Of a run that was given other settings, or used random numbers otherwise, and does the same else."""
+    first = next(iter(chosen), "data")
+    told = "; ".join(_told(*pair) for pairs in chosen.values() for pair in pairs)
+    return NOT_AS_BASELINE.finding(
+        severity="notice",
+        step=step,
+        where=first,
+        says=f"other settings than in the baseline: {told}."
+        if told
+        else "random numbers were used elsewhere than in "
+        "the baseline, so that what is drawn is another draw; from here on levels are compared, not numbers.",
+        evidence={"part": first, "settings": _evidence(chosen)},
+    )
+
+
+def _evidence(unlike: Unlike) -> dict[str, list[str]]:
+    return {part: [_told(*pair) for pair in pairs] for part, pairs in unlike.items()}
 
 
 def _told(then: Fact | None, now: Fact | None) -> str:

@@ -1,0 +1,71 @@
+"""Runs that worked, in files: the first run writes one, and later runs are held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from limpid.doctor.baseline.run import Companion, Run
+from limpid.doctor.baseline.step_sketch import StepSketch
+from limpid.doctor.baseline.telling import Told
+from limpid.doctor.baseline.trail import Line
+from limpid.doctor.loop_facts import Fact, LoopFacts
+
+LAST = 200
+"""The last step whose facts are kept."""
+WRITTEN = (1, 2, 3, 5, 10, 25, 50, 100, 200)
+"""Steps at which a new file is written; and when the doctor is closed."""
+
+
+class Baseline:
+    """Runs that are kept in files; of files that do not exist this run writes the first."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Raises ConfigError for a file that is no baseline."""
+        self.companions = [Companion(Run.read(path)) for path in paths if path.exists()]
+        missing = [path for path in paths if not path.exists()]
+        self.new = Run(missing[0]) if missing else None
+
+    def take(self, number: int, first_step: int, sketch: StepSketch | None, line: Line) -> None:
+        """One more step, before it is judged."""
+        for companion in self.companions:
+            companion.take(number, number == first_step, sketch, line)
+        if self.new is not None:
+            self.new.lines[number] = line
+            if sketch is not None:
+                self.new.sketches[number] = sketch
+            if number in WRITTEN:
+                self.new.write()
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether this run does, number for number, what one of those did."""
+        return any(companion.state == "alike" for companion in self.companions)
+
+    @property
+    def random_elsewhere(self) -> bool:
+        """Whether it was the same until random numbers were drawn that were not drawn then, or the other way round."""
+        return any(companion.random_elsewhere for companion in self.companions)
+
+    @property
+    def told(self) -> Told | None:
+        """What is different in the last step, though all before it was the same."""
+        found = [companion.told for companion in self.companions if companion.told is not None]
+        return found[0] if found and not self.is_alike else None
+
+    def unlike(self, facts: LoopFacts) -> dict[str, list[tuple[Fact | None, Fact | None]]]:
+        """What is not as it was at this step, by part; a new baseline takes the facts."""
+        if self.new is not None and facts.step <= LAST:
+            self.new.facts[facts.step] = facts
+            if facts.step in WRITTEN:
+                self.new.write()
+        for companion in self.companions:
+            then = companion.run.facts.get(facts.step)
+            if then is not None:
+                return facts.unlike(then)
+        return {}
+
+    def close(self) -> None:
+        """Write what is not written yet."""
+        if self.new is not None and self.new.lines:
+            self.new.write()

@@ -1,0 +1,285 @@
+"""Sketches of the first steps, taken as the loop goes; nothing of the training is touched."""
+
+from __future__ import annotations
+
+import random
+import weakref
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from limpid.doctor.baseline import tolerance
+from limpid.doctor.baseline.module_calls import ModuleCalls
+from limpid.doctor.baseline.sketch import Array, made, read, sketch
+from limpid.doctor.baseline.step_sketch import Kind, Moment, Place, StepSketch
+from limpid.doctor.calls import ANSWER_MASKS, LABEL_NAMES, Call
+
+if TYPE_CHECKING:
+    from limpid.doctor.watched import Watched
+
+Known = tuple[str, int, str, dict[str, str]]
+"""Of a call: the module, which call of it, the state of the random numbers, where what it is given comes from."""
+MOST = 2000
+"""Tensors of a step that are kept."""
+PRECISIONS = {"high": 2.0**-10, "medium": 2.0**-7}
+"""Spacing of what float32 products are computed in where torch was told so: TF32, bfloat16."""
+
+
+class StepSketcher:
+    """One step, from its first forward pass on."""
+
+    def __init__(self, watched: Watched, number: int, is_paused: Callable[[], bool]) -> None:
+        self.watched, self.info = watched, watched.info
+        self.step = StepSketch(compiled=any(type(m).__name__ == "OptimizedModule" for m in self.info.outer.modules()))
+        self.step.compiled |= self.info.compiled
+        self.number, self.passes = number, 0
+        self.modules = {id(module): name for name, module in self.info.model.named_modules()}
+        self._calls = ModuleCalls(self._before, self._after, is_paused)
+        self._known: dict[int, tuple[Any, int, str]] = {}  # tensors that are sketched, their version, what they are
+        self._counts: Counter[str] = Counter()
+        self._depth = 0
+        self._state = self._began = ""  # of torch's random numbers: now, and as the pass began
+        self._before_update: dict[str, tuple[Array, Array, Array | None]] = {}  # weights, rows, gradient
+        self._moved: dict[str, Moment] = {}
+
+    # forward
+
+    def begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A forward pass that is learned from."""
+        if not self.passes:
+            self._start()
+        self._counts.clear()
+        self._depth, self._state = 0, state_of_torch()
+        self._began = self._state
+        call = Call.to(self.info.model, args, kwargs)
+        named = dict(zip(call.names, args, strict=False)) if call.names else dict(zip("0123456789", args, strict=False))
+        for name, tensor in tensors_of(named | kwargs):
+            part = "labels" if name.partition(".")[0] in LABEL_NAMES else "data"
+            self._keep(Place(Kind.GIVEN, self.passes, "", 0, name), part, tensor)
+        if not self.passes and not self.step.compiled:
+            self._calls.begin()
+
+    def gave(self, output: Any) -> None:
+        """What the whole model returned; whatever came of the pass."""
+        self._calls.end()
+        self._known.clear()
+        for name, tensor in tensors_of(output):
+            if tensor.is_floating_point():
+                self._computes_in(tensor.dtype)
+            is_loss = name == "loss" or (tensor.ndim == 0 and tensor.grad_fn is not None)
+            part = "loss" if is_loss else "model"
+            drew = self._began if self._began != state_of_torch() else ""
+            self._keep(Place(Kind.OUTPUT, self.passes, "", 0, name), part, tensor, None, drew)
+            if not is_loss:
+                self._watch_gradient(Place(Kind.BACK, self.passes, "", 0, name), tensor, "loss")
+        self.passes += 1
+
+    def _start(self) -> None:
+        step, info = self.step, self.info
+        step.random = states_of_random()
+        step.terms = max([p[0].numel() for p in info.parameters.values() if p.ndim > 1], default=1)
+        kind = info.device.type
+        if torch.is_autocast_enabled(kind):
+            self._computes_in(torch.get_autocast_dtype(kind))
+        for name, parameter in info.parameters.items():
+            self._computes_in(parameter.dtype)
+            self._keep(Place(Kind.WEIGHT, 0, name), "model", parameter, {"trained": parameter.requires_grad})
+        for name, buffer in info.model.named_buffers():
+            self._keep(Place(Kind.BUFFER, 0, name), "model", buffer)
+
+    def _computes_in(self, dtype: torch.dtype) -> None:
+        if dtype.is_floating_point:
+            eps = torch.finfo(dtype).eps
+            if dtype == torch.float32:
+                eps = PRECISIONS.get(torch.get_float32_matmul_precision(), eps)
+            self.step.eps = max(self.step.eps, eps)
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Known:
+        name = self.modules.get(id(module), f"{type(module).__name__}, of no module")
+        count = self._counts[name]
+        self._counts[name] += 1
+        self._depth += 1
+        state = state_of_torch()
+        drew, self._state = self._state if self._state != state else "", state  # the code between two modules
+        sources: dict[str, str] = {}
+        with torch.no_grad():
+            for index, tensor in tensors_of({str(i): a for i, a in enumerate(args)} | kwargs):
+                known = self._known.get(id(tensor))
+                if known is not None and known[0]() is tensor and known[1] == _version(tensor):
+                    sources[f"input {index}"] = known[2]
+                else:
+                    part = _part_of(module, tensor)
+                    self._keep(Place(Kind.GIVEN, self.passes, name, count, index), part, tensor, None, drew)
+        return name, count, state, sources
+
+    def _after(self, module: nn.Module, known: Known, output: Any) -> None:
+        name, count, state, sources = known
+        self._depth -= 1
+        self._state = state_of_torch()
+        drew = state if self._state != state else ""
+        plain = plain_attributes(module) | sources if not count else {}
+        with torch.no_grad():
+            for index, tensor in tensors_of(output):
+                part = "loss" if isinstance(module, nn.modules.loss._Loss) else "model"
+                self._keep(Place(Kind.OUTPUT, self.passes, name, count, index), part, tensor, plain, drew)
+                self._watch_gradient(Place(Kind.BACK, self.passes, name, count, index), tensor, "gradient")
+                plain = {}
+
+    def _keep(
+        self, place: Place, part: str, tensor: Tensor, plain: Mapping[str, Any] | None = None, drew: str = ""
+    ) -> None:
+        if len(self.step.moments) >= MOST:
+            return
+        kept = sketch(tensor)
+        if kept is not None:
+            self.step.moments.append(Moment(place, part, kept, drew, 0.0, dict(plain or {}), self._depth))
+            if place.kind in (Kind.GIVEN, Kind.OUTPUT):
+                self._known[id(tensor)] = weakref.ref(tensor), _version(tensor), f"{place.kind} of {place.name}"
+
+    def _watch_gradient(self, place: Place, tensor: Tensor, part: str) -> None:
+        if tensor.grad_fn is None or len(self.step.moments) >= MOST:
+            return
+        slot, step, scale = tensor.output_nr, self.step, self.watched.scale or 1.0
+
+        def back(gradients: tuple[Tensor | None, ...]) -> None:
+            gradient = gradients[slot] if slot < len(gradients) else None
+            if gradient is not None and len(step.moments) < MOST:
+                with torch.no_grad():
+                    kept = sketch(gradient / scale if scale != 1 else gradient)
+                    step.moments.append(Moment(place, part, kept))
+
+        tensor.grad_fn.register_prehook(back)
+
+    # loss
+
+    def compared(self, function: str, given: Any, target: Any) -> None:
+        """What a loss function is given, outside of the model or inside."""
+        for kind, part, value in ((Kind.SCORED, "loss", given), (Kind.TARGET, "labels", target)):
+            if isinstance(value, Tensor):
+                place = Place(kind, max(0, self.passes - 1), function)
+                index = sum(m.place[:3] == place[:3] for m in self.step.moments)
+                self._keep(place._replace(call=index), part, value)
+
+    def ends_in(self, root: Any) -> None:
+        """What a backward pass begins at."""
+        for _, tensor in tensors_of(root):
+            index = sum(m.place[:2] == (Kind.LOSS, self.passes - 1) for m in self.step.moments)
+            place = Place(Kind.LOSS, max(0, self.passes - 1), "", index)
+            self._keep(place, "loss", tensor / (self.watched.scale or 1.0))
+
+    def reported(self, batch: Any) -> None:
+        """What the loop says its batch is."""
+        pair = isinstance(batch, tuple | list) and len(batch) == 2
+        for name, value in tensors_of(batch, numpy=True):
+            first = name.partition(".")[0]
+            of_labels = first in (*LABEL_NAMES, *ANSWER_MASKS) or (pair and first == "1")
+            self._keep(Place(Kind.BATCH, 0, "", 0, name), "labels" if of_labels else "data", value)
+
+    # update
+
+    def update_begins(self) -> None:
+        """Before the first optimizer of the step: gradients as they are used."""
+        if self._before_update:
+            return
+        for name, parameter in self.info.parameters.items():
+            gradient = parameter.grad
+            self.step.moments.append(
+                Moment(Place(Kind.GRADIENT, 0, name), "gradient", None if gradient is None else sketch(gradient))
+            )
+            known = read(parameter)
+            if known is not None:
+                seen = None if gradient is None else read(gradient)
+                self._before_update[name] = *known, None if seen is None else seen[0]
+
+    def update_ended(self, optimizer: Any) -> None:
+        """After each optimizer: what it changed."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                name = self.info.names.get(id(parameter))
+                if name in self._before_update:
+                    self._moved[name] = self._change(name, parameter)
+
+    def finish(self) -> StepSketch:
+        """The step, once it has ended."""
+        self._calls.end()
+        for name in self._before_update:
+            self.step.moments.append(self._moved.get(name) or Moment(Place(Kind.UPDATE, 0, name), "update", None))
+        self._before_update = {}
+        return self.step
+
+    def _change(self, name: str, parameter: Tensor) -> Moment:
+        before, rows, gradient = self._before_update[name]
+        now = read(parameter)
+        assert now is not None
+        change = now[0] - before
+        form = str(parameter.dtype).removeprefix("torch.")
+        rounding = float(np.linalg.norm(before)) * torch.finfo(parameter.dtype).eps
+        shaky = 0.0 if gradient is None else float(np.linalg.norm(change * self._loose(gradient)))
+        kept = made(change, rows, tuple(parameter.shape), form)
+        return Moment(Place(Kind.UPDATE, 0, name), "update", kept, "", shaky + rounding)
+
+    def _loose(self, gradient: Array) -> Array:
+        """By how much, at most, the rounding of each entry of a gradient moves what is made of it."""
+        near = tolerance.gradient(self.step.eps, self.step.terms, len(self.modules))
+        own = float(np.sqrt((gradient * gradient).mean()))
+        error = near * max(own, tolerance.FLOOR * self._rms_of_all)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            loose: Array = np.minimum(2.0, np.nan_to_num(error / np.abs(gradient), nan=2.0, posinf=2.0))
+        return loose
+
+    @property
+    def _rms_of_all(self) -> float:
+        kept = [m.sketch for m in self.step.of(Kind.GRADIENT) if m.sketch is not None]
+        count = sum(s.count for s in kept)
+        return float(np.sqrt(sum(s.norm**2 for s in kept) / count)) if count else 0.0
+
+
+def _part_of(module: nn.Module, tensor: Tensor) -> str:
+    is_target = isinstance(module, nn.modules.loss._Loss) and not tensor.requires_grad
+    return "labels" if is_target else "model"
+
+
+def _version(tensor: Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def tensors_of(value: Any, name: str = "", depth: int = 3, numpy: bool = False) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in tuples, lists and mappings, by its name."""
+    if isinstance(value, Tensor):
+        yield name, value.detach() if numpy else value
+    elif numpy and isinstance(value, np.ndarray) and value.dtype.kind in "iufb" and value.dtype.itemsize < 16:
+        yield name, torch.from_numpy(np.ascontiguousarray(value.astype("int64") if value.dtype.kind == "u" else value))
+    elif depth and isinstance(value, Mapping | tuple | list):
+        pairs = value.items() if isinstance(value, Mapping) else enumerate(value[:64])
+        for key, inner in pairs:
+            yield from tensors_of(inner, f"{name}.{key}" if name else str(key), depth - 1, numpy)
+
+
+def plain_attributes(module: nn.Module) -> dict[str, Any]:
+    """Numbers and words that a module keeps."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, bool | int | float | str) and not name.startswith("_") and len(str(value)) < 32
+    }
+
+
+def state_of_torch() -> str:
+    """Of torch's random numbers, on all devices that have begun."""
+    digest = zlib.crc32(torch.get_rng_state().numpy().tobytes())
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for state in torch.cuda.get_rng_state_all():
+            digest = zlib.crc32(state.numpy().tobytes(), digest)
+    return f"{digest:08x}"
+
+
+def states_of_random() -> list[str]:
+    """Of torch, Python and NumPy."""
+    kept: Any = np.random.get_state()  # noqa: NPY002  the user's own
+    in_numpy = zlib.crc32(kept[1].tobytes() + str(kept[2:]).encode())
+    return [state_of_torch(), f"{zlib.crc32(repr(random.getstate()).encode()):08x}", f"{in_numpy:08x}"]
