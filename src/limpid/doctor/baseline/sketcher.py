@@ -17,7 +17,8 @@ from limpid.doctor.baseline import tolerance
 from limpid.doctor.baseline.module_calls import ModuleCalls
 from limpid.doctor.baseline.sketch import Array, made, read, sketch
 from limpid.doctor.baseline.step_sketch import Kind, Moment, Place, StepSketch
-from limpid.doctor.calls import ANSWER_MASKS, LABEL_NAMES, Call
+from limpid.doctor.calls import LABEL_NAMES, Call
+from limpid.doctor.micro_batches import ANSWER_MASKS
 
 if TYPE_CHECKING:
     from limpid.doctor.watched import Watched
