@@ -116,6 +116,31 @@ def test_a_bias_of_positions_is_no_part_of_the_factor_of_the_scores() -> None:
     assert math.isclose(seen.attentions[0].factor, 1 / math.sqrt(8), rel_tol=1e-3)
 
 
+def test_weights_may_take_the_place_of_the_scores() -> None:
+    torch.manual_seed(0)
+    query, key = 20 * torch.randn(6, 16, 8), torch.randn(6, 16, 8)
+    mask = torch.full((16, 16), -math.inf).triu(1)
+    expected = (query @ key.transpose(1, 2) / math.sqrt(8)).masked_fill(mask < 0, 0).abs().amax()
+    for room in (None, 2**20):
+        with AttentionProbe(room) as seen:
+            scores = torch.baddbmm(mask.expand(6, -1, -1), query, key.transpose(1, 2), alpha=1 / math.sqrt(8))
+            torch.softmax(scores, -1, out=scores)
+        (found,) = seen.attentions
+        assert math.isclose(found.largest, float(expected), rel_tol=1e-4)
+        assert math.isclose(found.factor, 1 / math.sqrt(8), rel_tol=1e-4)
+
+
+def test_of_many_scores_some_queries_of_every_head_are_looked_at() -> None:
+    torch.manual_seed(0)
+    query, key = torch.randn(2, 3, 64, 8), torch.randn(2, 3, 64, 8)
+    query[1, 2] *= 1e4
+    with AttentionProbe(room=2**10) as seen:
+        (query @ key.transpose(-1, -2)).softmax(-1)
+    (found,) = seen.attentions
+    assert found.query.shape == (2, 3, 4, 8)
+    assert found.largest > 1e4
+
+
 def test_queries_in_groups_are_heads_with_the_key_of_their_group() -> None:
     torch.manual_seed(0)
     query, key = torch.randn(2, 3, 4, 12, 8), torch.randn(2, 3, 1, 12, 8)

@@ -16,7 +16,8 @@ from doctor.bench import Decoder, Loop, batch, groups, mean_loss, rules
 from doctor.loop_faults import FAULTS
 from doctor.model_faults import MODEL_FAULTS
 from limpid.doctor import RULES, Rule
-from limpid.doctor.rule import PHASES, Probe
+from limpid.doctor.rule import ASKS, PHASES, Probe
+from limpid.doctor.step_record import StepRecord
 from limpid.errors import ConfigError
 
 DOCTOR = Path(limpid.doctor.__file__).parent
@@ -133,3 +134,8 @@ def test_a_rule_of_the_model_needs_no_other(number: int, rule: str) -> None:
 def test_a_rule_that_does_not_exist_is_named() -> None:
     with pytest.raises(ConfigError, match="there is no rule 'loss-spikes'"):
         limpid.watch(Decoder(), rules=["loss-spikes"])
+
+
+def test_what_functions_ask_of_a_step_is_in_its_record() -> None:
+    record = StepRecord(1)
+    assert {asks for asks in ASKS.values() if asks and not hasattr(record, asks)} == set()

@@ -98,6 +98,21 @@ def test_a_fault_of_the_loop_is_named_first_and_soon(
     assert next(f.step for f in doctor.findings if f.rule == rule) <= by
 
 
+def test_what_has_long_been_well_is_looked_at_less_often() -> None:
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    looks = []
+    with limpid.watch(model, optimizer, say=False, examine=False, rules=["weights-never-change"]) as doctor:
+        for step in range(1, 731):
+            looks += [step] * doctor.recorder.record.sampled
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            doctor.step(1.0)
+    expected = [1, 2, 3, *range(10, 201, 10), *range(225, 501, 25), 600, 700]
+    assert looks == expected
+
+
 def test_a_batch_that_the_loop_keeps_is_learned_on_purpose() -> None:
     loop, kept = Loop(), batch(0)
     loop.batch = lambda number: kept

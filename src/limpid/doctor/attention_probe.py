@@ -20,6 +20,7 @@ from limpid.doctor.finding import Skipped
 
 PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.__matmul__, Tensor.bmm, Tensor.__rmatmul__}
 ADDED_PRODUCTS = {torch.baddbmm, Tensor.baddbmm, Tensor.baddbmm_}
+ATTENDING = frozenset({F.scaled_dot_product_attention, torch.einsum} | PRODUCTS | ADDED_PRODUCTS)
 VIEWS = {
     *("view", "reshape", "transpose", "permute", "contiguous", "split", "chunk", "unbind", "narrow", "select", "neg",),
     *("unflatten", "flatten", "squeeze", "unsqueeze", "expand", "repeat", "repeat_interleave", "detach", "clone",),
@@ -32,6 +33,7 @@ SUMS_OF_VECTORS = {
 }  # fmt: skip
 TIMES = {"mul", "multiply", "mul_", "__mul__", "__rmul__", "__imul__"}
 OVER = {"div", "divide", "div_", "__truediv__", "__itruediv__"}
+PASSED_ON = frozenset(VIEWS | SUMS_OF_VECTORS | TIMES | OVER)
 """Names of what passes on a number that vectors were multiplied by; all else makes new vectors."""
 SOFTMAXES = {
     torch.softmax,
@@ -43,8 +45,8 @@ SOFTMAXES = {
 
 MASKED = -9e3
 """Below it and far from all other scores stands what was masked by a number: -1e4, -65504, -1e9."""
-HEADS_OF_A_ROW = 32
-"""At most, where rows and heads are one axis: a part of the scores then holds every head."""
+FEWEST = 4
+"""Queries of every row and head that are looked at, at least."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class AttentionProbe(TorchFunctionMode):
     """Collects the attentions of the calls made inside; passes everything on unchanged."""
 
     def __init__(self, room: int | None = None) -> None:
-        """With `room`, scores are measured on so many entries of theirs, whole sequences; what is blind, on all."""
+        """With `room`, scores are measured on so many entries of theirs: of every row and head some queries."""
         super().__init__()
         self.room = room
         self.attentions: list[AttentionScores] = []
@@ -113,9 +115,14 @@ class AttentionProbe(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func in SOFTMAXES:  # before, for weights may take the place of the scores
+            with self.skipped.noting("attention"), torch._C.DisableTorchFunction(), torch.no_grad():
+                self.softmax(args[0] if args else kwargs["input"])
         out = func(*args, **kwargs)
-        with self.skipped.noting("attention"):  # an unusual call is not an attention
+        try:
             self.look(func, args, kwargs, out)
+        except Exception as error:  # an unusual call is not an attention
+            self.skipped.failed("attention", error)
         return out
 
     def scale(self, value: Any) -> float:
@@ -125,7 +132,7 @@ class AttentionProbe(TorchFunctionMode):
     def follow(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
         """Pass on what a vector was multiplied by; of a sum what all its parts were."""
         name = getattr(func, "__name__", "")
-        if not args or name not in VIEWS | SUMS_OF_VECTORS | TIMES | OVER:
+        if not args or name not in PASSED_ON:
             return
         values = args[0] if isinstance(args[0], tuple | list) else args[:2]
         factors = [self.scale(v) for v in values if isinstance(v, Tensor) and _number(v) is None]
@@ -149,7 +156,9 @@ class AttentionProbe(TorchFunctionMode):
             self.formats.add(out.dtype)
         if self.overflowed is None and isinstance(out, Tensor) and out.dtype == torch.float16:
             self.overflowed = _overflow(func, args, out)
-        if not isinstance(out, Tensor) or not out.is_floating_point() or out.ndim < 3:
+        if not isinstance(out, Tensor) or not out.is_floating_point() or out.ndim < 3 or func in SOFTMAXES:
+            return
+        if func not in ATTENDING and not any(id(value) in self.origin for value in args[:2]):
             return
         with torch._C.DisableTorchFunction(), torch.no_grad():
             if func is F.scaled_dot_product_attention:
@@ -164,16 +173,18 @@ class AttentionProbe(TorchFunctionMode):
                 self.product(args[1], args[2], out)
             elif func is torch.einsum and len(args) == 3:
                 self.einsum(*args, out)
-            elif func in SOFTMAXES:
-                origin = self.origin.get(id(args[0]))
-                if origin is not None:
-                    self.attentions.append(_explicit(args[0], *origin[1:], self.room))
             else:
                 for value in args[:2]:
                     origin = self.origin.get(id(value)) if isinstance(value, Tensor) else None
                     if origin is not None and out.numel() == value.numel():
                         self.origin[id(out)] = (out, *origin[1:])
                         break
+
+    def softmax(self, scores: Tensor) -> None:
+        """What is about to become weights: an attention, where it is a product of queries and keys."""
+        origin = self.origin.get(id(scores))
+        if origin is not None and scores.ndim >= 3:
+            self.attentions.append(_explicit(scores, *origin[1:], self.room))
 
     def product(self, left: Tensor, right: Tensor, out: Tensor) -> None:
         if left.ndim >= 3 and left.ndim == right.ndim and left.shape[-1] == right.shape[-2] and left.shape[-1] <= 512:
@@ -237,19 +248,19 @@ def _number(value: Any) -> float | None:
 def _explicit(
     scores: Tensor, query: Tensor, key: Tensor, product: Tensor, already: float, room: int | None
 ) -> AttentionScores:
+    if room is not None and scores.shape[-2] == query.shape[-2]:
+        every = max(1, min(scores.numel() // room, scores.shape[-2] // FEWEST))
+        scores, query = scores[..., every - 1 :: every, :], query[..., every - 1 :: every, :]
     blind, rows = _blind((scores.detach() == -math.inf).all(-1))
-    if room is not None and len(scores) == len(query) == len(key):
-        few = slice(max(1 if scores.ndim > 3 else HEADS_OF_A_ROW, room // scores[0].numel()))
-        scores, query, key = scores[few], query[few], key[few]
     inside = scores.detach().float()
     visible = torch.isfinite(inside)
     low = visible & (inside < MASKED)  # low but finite mask constants hide as -inf does
     if bool(low.any()) and not bool(((inside >= MASKED) & (inside < MASKED / 2)).any()):
         visible &= ~low
     raw = (query.float() @ key.float().transpose(-1, -2)).reshape(inside.shape)
-    seen, pure = inside[visible], raw[visible]
     own = _factor(inside, raw, visible)
-    largest = max(float(seen.abs().max()), abs(own) * float(pure.abs().max())) if seen.numel() else 0.0
+    seen, pure = (float(one.masked_fill(~visible, 0).abs().amax()) if one.numel() else 0.0 for one in (inside, raw))
+    largest = max(seen, abs(own) * pure)
     if query.ndim > 4:  # queries in groups of the head of keys that they share
         key = key.expand(*query.shape[:-2], *key.shape[-2:]).flatten(1, -3)
         query = query.flatten(1, -3)

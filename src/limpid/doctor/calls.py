@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -171,10 +172,19 @@ def takes_mask(model: nn.Module) -> bool:
     return any("mask" in one.name for one in _signature(model))
 
 
+_signatures: weakref.WeakKeyDictionary[Any, tuple[inspect.Parameter, ...]] = weakref.WeakKeyDictionary()
+"""What methods take, as they were asked before: every step asks."""
+
+
 def _signature(model: nn.Module) -> tuple[inspect.Parameter, ...]:
     """What `forward` takes; nothing where it does not say."""
     try:
-        return tuple(inspect.signature(model.forward).parameters.values())
+        own = getattr(model.forward, "__func__", None)
+        if own is None:  # put on the object, or no method of Python's
+            return tuple(inspect.signature(model.forward).parameters.values())
+        if own not in _signatures:
+            _signatures[own] = tuple(inspect.signature(model.forward).parameters.values())
+        return _signatures[own]
     except (TypeError, ValueError):
         return ()
 

@@ -26,7 +26,7 @@ from limpid.doctor.loop_facts import LoopFacts
 from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.ranks import Ranks
 from limpid.doctor.replay import nan_replay
-from limpid.doctor.rule import Probe, Rule, functions
+from limpid.doctor.rule import ASKS, Probe, Rule, functions
 from limpid.doctor.rules import RULES
 from limpid.doctor.rules.labels import copies, own_token
 from limpid.doctor.rules.token_ids import classes_of_loss, ids_of_call
@@ -89,7 +89,7 @@ class Doctor:
         self.closed = False
         self._examined, self._waiting = not examine, False
         self._due = first_step - 1 + AGAIN if examine else None
-        self._on_step = [(f.__name__.replace("_", "-"), f) for f in functions("on_step", self.rules)]
+        self._on_step = [(f.__name__.replace("_", "-"), f, ASKS.get(f, "")) for f in functions("on_step", self.rules)]
         kept = self.watched.baseline
         self.sketcher = None if kept is None else LoopSketcher(self.recorder, kept, first_step)
         self.hooks = Hooks(self.recorder if self.sketcher is None else Both(self.sketcher, self.recorder))
@@ -227,9 +227,15 @@ class Doctor:
         if self.ranks is not None:
             with self.skipped.noting("ranks"):
                 record.rank_lines = self.ranks.exchange(record.number, self.history.rows.hashes)
-        for name, function in self._on_step:
-            with self.skipped.noting(name):
-                self._add(self._tried(finding, record) for finding in function(self.watched, record, self.history))
+        there: dict[str, bool] = {"": True}
+        for name, function, asks in self._on_step:  # more than a hundred: nothing is made for those that find nothing
+            try:
+                if asks not in there:
+                    there[asks] = bool(getattr(record, asks))
+                for finding in function(self.watched, record, self.history) if there[asks] else ():
+                    self._add([self._tried(finding, record)])
+            except Exception as error:
+                self.skipped.failed(name, error)
 
     def broke(self, record: StepRecord, loss: float) -> None:
         """The first number that is not finite: repeat the step, and say where it arises."""

@@ -72,8 +72,12 @@ class Skipped(dict[str, str]):
         try:
             yield
         except Exception as error:
-            self.errors += 1
-            self.note(what, f"{type(error).__name__}: {error}".split("\n")[0][:200])
+            self.failed(what, error)
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Note an error."""
+        self.errors += 1
+        self.note(what, f"{type(error).__name__}: {error}".split("\n")[0][:200])
 
     @property
     def too_many(self) -> bool:

@@ -50,8 +50,11 @@ def guarded(method: Callable[..., None]) -> Callable[..., None]:
         if self.is_paused or self.skipped.too_many:
             return
         self.gradients_on = torch.is_grad_enabled()
-        with self.skipped.noting(method.__name__), torch.no_grad():
-            method(self, *args, **kwargs)
+        try:
+            with torch.no_grad():
+                method(self, *args, **kwargs)
+        except Exception as error:
+            self.skipped.failed(method.__name__, error)
 
     return call
 

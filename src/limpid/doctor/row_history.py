@@ -12,6 +12,8 @@ from torch import Tensor
 from limpid.doctor.borders import Border
 
 BINS = 256
+C_LN_C = np.concatenate([[0.0], np.arange(1, 4096) * np.log(np.arange(1, 4096))])
+"""Of each count that a short row can have: every step asks for them."""
 OFTEN = 8
 """Times that each pair of tokens must be there, on average, for its frequency to be known."""
 MOST_ROWS = 1 << 16
@@ -145,9 +147,10 @@ class RowHistory:
 
     def _is_exhausted(self) -> bool:
         """Whether rows are so short that a quarter of all that these tokens can spell, or more, has been served."""
-        if self.measured:
+        if self.measured or not self.arrays:
             return False
-        return bool(self.arrays) and max(map(spelled, self.arrays)) < math.log(4 * max(1, self.distinct))
+        few = math.log(4 * max(1, self.distinct))
+        return not any(_spells_more(ids, few) for ids in self.arrays) and max(map(spelled, self.arrays)) < few
 
     def _is_remembered(self, row: int) -> bool:
         return (row * 0x9E3779B97F4A7C15 >> 32) % self.one_in == 0
@@ -180,8 +183,12 @@ class RowHistory:
 
     @property
     def row_entropies(self) -> np.ndarray:
-        """Of the tokens of each row of this step, nats."""
-        return entropy(self.counts / np.maximum(self.counts.sum(1, keepdims=True), 1))
+        """Of the tokens of each row of this step, nats: ln n - Σ c ln c / n of n tokens."""
+        total = np.maximum(self.counts.sum(1), 1)
+        if self.counts.max() >= len(C_LN_C):
+            return entropy(self.counts / total[:, None])
+        found: np.ndarray = np.log(total) - C_LN_C[self.counts].sum(1) / total
+        return found
 
     @property
     def unigram_entropy(self) -> float:
@@ -226,6 +233,12 @@ def spelled(ids: np.ndarray) -> float:
     return float(entropy(first) + (ids.shape[1] - 1) * (entropy(pairs) - entropy(first)))
 
 
+def _spells_more(ids: np.ndarray, few: float) -> bool:
+    """Whether the tokens of one row alone say that `spelled` is above `few`; else nobody knows yet."""
+    count = len(set(ids[0].tolist()))
+    return OFTEN * count**2 > ids[:, 1:].size and ids.shape[1] * math.log(count) > few
+
+
 def histograms(ids: np.ndarray) -> np.ndarray:
     """How often each token is in each row, modulo 256."""
     counts = np.bincount((ids % BINS + BINS * np.arange(len(ids))[:, None]).ravel(), minlength=BINS * len(ids))
@@ -234,5 +247,5 @@ def histograms(ids: np.ndarray) -> np.ndarray:
 
 def entropy(share: np.ndarray) -> np.ndarray:
     """Along the last axis, nats."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(-np.where(share > 0, share * np.log(share), 0).sum(-1))
+    logarithms = np.log(share, out=np.zeros_like(share, dtype=np.float64), where=share > 0)
+    return np.asarray(-(share * logarithms).sum(-1))

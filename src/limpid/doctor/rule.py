@@ -162,6 +162,8 @@ class Rule:
         }
 
 
+ASKS: dict[OnStep, str] = {}
+"""What of a step's record each function looks at first."""
 Function = TypeVar("Function", bound=Callable[..., Iterator[Finding]])
 
 
@@ -179,9 +181,17 @@ def before_first_step(*rules: Rule) -> Callable[[BeforeFirstStep], BeforeFirstSt
     return _registered("before_first_step", rules)
 
 
-def on_step(*rules: Rule) -> Callable[[OnStep], OnStep]:
-    """Have a function look for these rules' faults when a step has ended."""
-    return _registered("on_step", rules)
+def on_step(*rules: Rule, asks: str = "") -> Callable[[OnStep], OnStep]:
+    """Have a function look for these rules' faults when a step has ended.
+
+    asks    what of the record it looks at: of steps that have none of it, which are most, it is not asked
+    """
+
+    def register(function: OnStep) -> OnStep:
+        ASKS[function] = asks
+        return _registered("on_step", rules)(function)
+
+    return register
 
 
 def at_break(*rules: Rule) -> Callable[[AtBreak], AtBreak]:
@@ -203,7 +213,7 @@ def in_curves(*rules: Rule) -> Callable[[InLog], InLog]:
             if record.metrics and (record.number <= OFTEN or record.number % OFTEN == 0):
                 yield from function(history.curves)
 
-        on_step(*rules)(while_running)
+        on_step(*rules, asks="metrics")(while_running)
         return in_log(*rules)(function)
 
     return register

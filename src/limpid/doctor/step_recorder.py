@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -26,9 +27,10 @@ from limpid.doctor.watched import Watched
 from limpid.doctor.weight_trail import steps_counted
 from limpid.doctor.weights import fresh as looks_fresh
 
-OFTEN = 10
-"""The first steps are looked at closely, and every tenth after them; the loss's formula at `every` steps."""
-SCORES = 2**20
+SPACING = ((200, 10), (500, 25), (math.inf, 100))
+"""Up to this step of what is watched the one in so many is looked at closely, beside the first ones; what has long been
+well changes slowly. The loss's formula is read at `every` steps."""
+SCORES = 2**17
 """Entries of the scores of each attention that a look during training measures."""
 
 
@@ -58,7 +60,8 @@ class StepRecorder(UpdateRecorder):
         number = self.steps + 1
         age = number - self.first_step + 1
         self.record = StepRecord(number)
-        self.record.sampled = age <= EARLY or number % OFTEN == 0 or self._unsettled()
+        spacing = next(spacing for last, spacing in SPACING if age <= last)
+        self.record.sampled = age <= EARLY or number % spacing == 0 or self._unsettled()
         self.record.read = age <= EARLY or number % self.every == 0
         self._stepped, self._stepping = self._stepping, []
 

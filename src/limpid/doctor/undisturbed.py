@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import io
 import logging
 import random
@@ -28,6 +29,16 @@ def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
+@functools.lru_cache(4096)
+def _written(operation: Any) -> tuple[tuple[int, str], ...]:
+    """The arguments that an operation writes to: place and name of each."""
+    schema = getattr(operation, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return ()
+    found = enumerate(schema.arguments)
+    return tuple((i, one.name) for i, one in found if one.alias_info is not None and one.alias_info.is_write)
+
+
 class _CopiedOnWrite(TorchDispatchMode):
     """Copies a tensor before the first operation that writes to it, so that those that none writes to take no room."""
 
@@ -49,14 +60,10 @@ class _CopiedOnWrite(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        schema = getattr(func, "_schema", None)
-        if schema is not None and schema.is_mutable:
-            given = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | (kwargs or {})
-            for argument in schema.arguments:
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    written = given.get(argument.name)
-                    for tensor in written if isinstance(written, list | tuple) else [written]:
-                        self.keep(tensor)
+        for place, name in _written(func):
+            written = args[place] if place < len(args) else (kwargs or {}).get(name)
+            for tensor in written if isinstance(written, list | tuple) else [written]:
+                self.keep(tensor)
         return func(*args, **(kwargs or {}))
 
     def keep(self, tensor: Any) -> None:

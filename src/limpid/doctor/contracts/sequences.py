@@ -59,8 +59,8 @@ def batch_for_time(call: Call, sequences: list[Sequence], output: Any) -> Iterat
 
     Which axis of the inputs holds the rows, outputs (row, number) say.
     """
-    rows = find_rows(output)
-    if rows is None or rows.ndim != 2 or not sequences:
+    rows = find_rows(output) if sequences else None
+    if rows is None or rows.ndim != 2:
         return
     for value in [*call.args, *call.kwargs.values()]:
         if not isinstance(value, Tensor) or value.ndim < 2 or value.shape[0] == value.shape[1]:
@@ -103,8 +103,8 @@ def heads_for_time(call: Call, attended: list[tuple[int, ...]]) -> Iterator[Brea
 
 def behind_the_end(shorter: int, output: Any) -> Iterator[Breach]:
     """Outputs of packed sequences that are the same for as many rows as are shorter than the longest."""
-    rows = find_rows(output)
-    if rows is None or rows.ndim != 2 or not 2 <= shorter < len(rows):
+    rows = find_rows(output) if shorter > 1 else None
+    if rows is None or rows.ndim != 2 or shorter >= len(rows):
         return
     alike = int(rows.detach().unique(dim=0, return_counts=True)[1].max())
     if alike == shorter:

@@ -191,7 +191,7 @@ def rows_averaged(formula: Formula) -> Finding | None:
     )
 
 
-@on_step(NOT_DIVIDED)
+@on_step(NOT_DIVIDED, asks="shares")
 def passes_of_means(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Backward passes that each begin at the whole mean of their micro-batch, whatever the loss."""
     k, shares = record.events.count("backward"), record.shares
@@ -216,7 +216,7 @@ def passes_of_means(watched: Watched, record: StepRecord, history: History) -> I
         )
 
 
-@on_step(PASSES_UNEQUAL)
+@on_step(PASSES_UNEQUAL, asks="passes")
 def between_passes(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """What happens to gradients between two backward passes of one step.
 

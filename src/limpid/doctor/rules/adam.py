@@ -109,7 +109,7 @@ def will_dominate(exam: Exam) -> Iterator[Finding]:
         yield _dominates(len(over), len(shares), eps, size, name, None, exam.scale)
 
 
-@on_step(EPSILON_DOMINATES)
+@on_step(EPSILON_DOMINATES, asks="judged_update")
 def dominates(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, update = EPSILON_DOMINATES, record.judged_update
     if update is None or record.has_no_gradient:

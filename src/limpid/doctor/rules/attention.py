@@ -178,7 +178,7 @@ def _chosen(exam: Exam, scores: AttentionScores) -> bool:
     return scores.normed or declared not in (None, False) or known
 
 
-@on_step(ATTENTION_SCORES_LARGE)
+@on_step(ATTENTION_SCORES_LARGE, asks="attentions")
 def large(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule = ATTENTION_SCORES_LARGE
     if not record.attentions:
@@ -198,7 +198,7 @@ def large(watched: Watched, record: StepRecord, history: History) -> Iterator[Fi
     )
 
 
-@on_step(SCORES_OVERFLOW_HALF)
+@on_step(SCORES_OVERFLOW_HALF, asks="attentions")
 def near_the_end_of_half(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """The largest attention logit, and how long until the format ends at its rate of growth."""
     rule = SCORES_OVERFLOW_HALF

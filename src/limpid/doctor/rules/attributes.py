@@ -41,7 +41,7 @@ FREEZING_NOT_READ = Rule(
     source="documentation of torch.nn.Module.requires_grad_; torch.nn.Module has no such attribute",
     threshold="exact: a module with requires_grad False among its attributes, all parameters of which require a "
     "gradient, are held by the optimizer and had one at this update",
-    cost="one look at each module's attributes, on the first steps and every tenth",
+    cost="one look at each module's attributes, on sampled steps",
     needs=(Probe.PARAMETERS, Probe.UPDATES),
     cause="module.requires_grad = False",
     fix="module.requires_grad_(False)",
@@ -49,7 +49,7 @@ FREEZING_NOT_READ = Rule(
 )
 
 
-@on_step(RATE_NOT_READ)
+@on_step(RATE_NOT_READ, asks="sampled")
 def set_on_the_optimizer(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if not record.sampled:
         return
@@ -79,7 +79,7 @@ def _unread(optimizer: Any) -> Iterator[tuple[str, float]]:
             yield name, float(value)
 
 
-@on_step(FREEZING_NOT_READ)
+@on_step(FREEZING_NOT_READ, asks="judged_update")
 def set_on_a_module(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     update = record.judged_update
     if not record.sampled or update is None:

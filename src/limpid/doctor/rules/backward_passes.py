@@ -33,7 +33,7 @@ BACKWARD_TWICE = Rule(
 )
 
 
-@on_step(BACKWARD_TWICE)
+@on_step(BACKWARD_TWICE, asks="backward_again")
 def twice(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule = BACKWARD_TWICE
     if record.backward_again and history.times(rule.slug) >= rule["steps"]:

@@ -138,7 +138,7 @@ def order(watched: Watched, record: StepRecord, history: History) -> Iterator[Fi
         )
 
 
-@on_step(CLIPPING_MISSES)
+@on_step(CLIPPING_MISSES, asks="unclipped")
 def left_out(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Gradients that no clip had: all of them, or most and more than the limit."""
     rule = CLIPPING_MISSES

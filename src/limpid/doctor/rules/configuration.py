@@ -127,7 +127,7 @@ RESUME_IS_NOT_ONE = Rule(
 )
 
 
-@on_step(TRAINED_IN_EVAL_MODE)
+@on_step(TRAINED_IN_EVAL_MODE, asks="in_eval")
 def evaluation_mode(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if not record.in_eval:
         history.eval_since = None
@@ -147,7 +147,7 @@ def evaluation_mode(watched: Watched, record: StepRecord, history: History) -> I
     )
 
 
-@on_step(STATISTICS_NEVER_MEASURED)
+@on_step(STATISTICS_NEVER_MEASURED, asks="sampled")
 def never_measured(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     norms = dict(watched.info.model.named_modules()) if record.sampled and watched.info.batch_norms else {}
     names = [name for name in watched.info.batch_norms if name in norms and _as_they_began(norms[name])]

@@ -130,7 +130,7 @@ def wrapper_not_called(watched: Watched, record: StepRecord, history: History) -
         )
 
 
-@on_step(RANKS_START_APART, NOT_AVERAGED, SAME_DATA, COMPUTES_WRONG, SLOW)
+@on_step(RANKS_START_APART, NOT_AVERAGED, SAME_DATA, COMPUTES_WRONG, SLOW, asks="rank_lines")
 def compare(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Every step whose lines have come from all processes."""
     for lines in record.rank_lines:

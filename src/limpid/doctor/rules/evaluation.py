@@ -82,7 +82,7 @@ AVERAGE_WITHOUT_STATISTICS = Rule(
 )
 
 
-@on_step(AVERAGE_WITHOUT_STATISTICS)
+@on_step(AVERAGE_WITHOUT_STATISTICS, asks="sampled")
 def parameters_alone(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, model = AVERAGE_WITHOUT_STATISTICS, watched.info.model
     if not record.sampled or not watched.info.batch_norms or watched.info.sharded:

@@ -70,7 +70,7 @@ PARAMETERS_FROZEN = Rule(
 )
 
 
-@on_step(FROZEN_ON_THE_WAY)
+@on_step(FROZEN_ON_THE_WAY, asks="sampled")
 def stopped_on_the_way(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """What an earlier update had a gradient of, and can have none any more."""
     rule = FROZEN_ON_THE_WAY
@@ -103,7 +103,7 @@ def stopped_on_the_way(watched: Watched, record: StepRecord, history: History) -
         )
 
 
-@on_step(FROZEN_YET_MOVED)
+@on_step(FROZEN_YET_MOVED, asks="judged_update")
 def moved_all_the_same(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, update, parameters = FROZEN_YET_MOVED, record.judged_update, watched.info.parameters
     if not record.sampled or update is None:

@@ -150,7 +150,7 @@ GRADIENT_EXPLODES = Rule(
 )
 
 
-@on_step(GRADIENTS_NOT_CLEARED)
+@on_step(GRADIENTS_NOT_CLEARED, asks="left_over")
 def left_over(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if not record.left_over or not math.isfinite(record.left_over):
         return
@@ -235,7 +235,7 @@ def loss_is_raised(watched: Watched, record: StepRecord, history: History) -> It
         yield from raised(record.taught, record.number)
 
 
-@on_step(GRADIENT_ASCENT)
+@on_step(GRADIENT_ASCENT, asks="judged_update")
 def updates_ascend(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, samples = GRADIENT_ASCENT, int(GRADIENT_ASCENT["samples"])
     if record.judged_update is None:

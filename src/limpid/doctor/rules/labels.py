@@ -114,7 +114,7 @@ def alignment(exam: Exam) -> Iterator[Finding]:
         yield from _judged({k: m for k, (m, n) in matches.items() if n}, micro.labels.numel(), None)
 
 
-@on_step(NOT_SHIFTED, MISALIGNED, UNRELATED)
+@on_step(NOT_SHIFTED, MISALIGNED, UNRELATED, asks="downhill")
 def alignment_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     for gradient in record.downhill[:1]:
         yield from aligned(gradient, record.number, watched.info.is_decoder, history.own_token)

@@ -130,7 +130,7 @@ def first_update(exam: Exam) -> Iterator[Finding]:
     )
 
 
-@on_step(LEARNING_RATE_TOO_HIGH)
+@on_step(LEARNING_RATE_TOO_HIGH, asks="judged_update")
 def at_once(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """In the first steps: weights are replaced, and the loss rises."""
     rule, update = LEARNING_RATE_TOO_HIGH, record.judged_update
@@ -143,7 +143,7 @@ def at_once(watched: Watched, record: StepRecord, history: History) -> Iterator[
         yield _too_high(record.number, median(ratios), update, losses[-1], min(losses), losses[0])
 
 
-@on_step(LEARNING_RATE_TOO_HIGH)
+@on_step(LEARNING_RATE_TOO_HIGH, asks="judged_update")
 def lastingly(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Changes that replace the weights and do not help."""
     rule, update = LEARNING_RATE_TOO_HIGH, record.judged_update
@@ -169,7 +169,7 @@ def lastingly(watched: Watched, record: StepRecord, history: History) -> Iterato
         yield _too_high(record.number, median(ratios), update, now, best, start)
 
 
-@on_step(LEARNING_RATE_TOO_HIGH)
+@on_step(LEARNING_RATE_TOO_HIGH, asks="judged_update")
 def after_a_rise(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """A rate that was more than doubled a few steps ago, and a loss that went back beyond its start.
 
@@ -220,7 +220,7 @@ def _level(history: History) -> bool:
     return fmean(first) - fmean(last) < 2 * error if len(losses) >= 40 else False
 
 
-@on_step(LEARNING_RATE_TOO_LOW)
+@on_step(LEARNING_RATE_TOO_LOW, asks="judged_update")
 def next_to_nothing(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """What is left of the run cannot change the weights, or float32 cannot even hold the change."""
     rule = LEARNING_RATE_TOO_LOW

@@ -96,7 +96,7 @@ def bounded(exam: Exam) -> Iterator[Finding]:
         )
 
 
-@on_step(LOGITS_DRIFT)
+@on_step(LOGITS_DRIFT, asks="level")
 def drift(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """log Z far from where it began, or all logits moving away together: certainty alone moves a few of them."""
     rule, now = LOGITS_DRIFT, record.level

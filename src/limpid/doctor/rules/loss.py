@@ -121,7 +121,7 @@ def formula(exam: Exam) -> Iterator[Finding]:
         yield from judged(Formula(exam.loss_gradients, exam.trial.loss, 1.0, None))
 
 
-@on_step(SOFTMAX_TWICE, FORMULA_UNUSUAL, LOSS_SUMMED, NOT_DIVIDED, MEAN_OF_MEANS)
+@on_step(SOFTMAX_TWICE, FORMULA_UNUSUAL, LOSS_SUMMED, NOT_DIVIDED, MEAN_OF_MEANS, asks="downhill")
 def formula_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.downhill and record.all_passes_read:
         by_hand = record.passes.scaled if record.passes is not None and watched.scaler is None else None

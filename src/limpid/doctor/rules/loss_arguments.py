@@ -71,7 +71,7 @@ CLASSES_MIXED = Rule(
 )
 
 
-@on_step(CLASSES_MIXED)
+@on_step(CLASSES_MIXED, asks="mixed")
 def read_anew(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.mixed is not None:
         shape, given = record.mixed
@@ -93,7 +93,7 @@ def broadcast(exam: Exam) -> Iterator[Finding]:
         yield _broadcast(exam.trial.spread_out, None)
 
 
-@on_step(BROADCAST)
+@on_step(BROADCAST, asks="spread_out")
 def broadcast_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.spread_out is not None:
         yield _broadcast(record.spread_out, record.number)
@@ -111,7 +111,7 @@ def _broadcast(shapes: tuple[tuple[int, ...], tuple[int, ...]], step: int | None
     )
 
 
-@on_step(PROBABILITIES_GIVEN)
+@on_step(PROBABILITIES_GIVEN, asks="squashed_before")
 def logits_expected(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     name = record.squashed_before
     if name:
@@ -126,7 +126,7 @@ def logits_expected(watched: Watched, record: StepRecord, history: History) -> I
         )
 
 
-@on_step(PROBABILITIES_GIVEN)
+@on_step(PROBABILITIES_GIVEN, asks="not_logarithms")
 def logarithms_expected(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.not_logarithms is None:
         return

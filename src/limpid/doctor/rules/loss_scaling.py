@@ -132,7 +132,7 @@ def used_as_they_are(watched: Watched, record: StepRecord, history: History) -> 
         )
 
 
-@on_step(LOSS_NOT_SCALED)
+@on_step(LOSS_NOT_SCALED, asks="loss_was_not_scaled")
 def weights_without_scale(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.loss_was_not_scaled:
         yield _not_scaled(record.scale_of_loss, record)
@@ -198,7 +198,7 @@ def flushed(exam: Exam) -> Iterator[Finding]:
         yield from _flushed(gradient, None, exam.scaling)
 
 
-@on_step(FLUSHED_TO_ZERO)
+@on_step(FLUSHED_TO_ZERO, asks="downhill")
 def flushed_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     for gradient in record.downhill[:1]:
         yield from _flushed(gradient, record.number, watched.scaling)

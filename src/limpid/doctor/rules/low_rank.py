@@ -79,7 +79,7 @@ def cannot_move(exam: Exam) -> Iterator[Finding]:
         yield _still(pairs, None, f"no optimizer trains any of the {len(pairs)} pairs of factors.")
 
 
-@on_step(NEVER_MOVE)
+@on_step(NEVER_MOVE, asks="sampled")
 def never_moved(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     from limpid.doctor.factors import factors_of
 
@@ -109,7 +109,7 @@ def applied_twice(exam: Exam) -> Iterator[Finding]:
     yield from _twice(exam, None)
 
 
-@on_step(APPLIED_TWICE)
+@on_step(APPLIED_TWICE, asks="read")
 def applied_twice_by_now(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.read:
         yield from _twice(watched, record.number)

@@ -96,6 +96,8 @@ DATA_SORTED = Rule(
 @on_step(CORRUPT_BATCH)
 def odd_rows(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Rows whose entropy is far outside that of all rows so far."""
+    import numpy as np
+
     rows = history.rows
     if not rows.arrays or record.is_drawn:  # what a policy says changes as it learns
         return
@@ -117,7 +119,7 @@ def odd_rows(watched: Watched, record: StepRecord, history: History) -> Iterator
         )
     if len(rows.odd_steps) == rows.odd_steps.maxlen:
         rows.odd_before += rows.odd_steps[0][0]
-    rows.entropies.extend(float(e) for i, e in enumerate(entropies) if i not in set(odd))
+    rows.entropies.extend(np.delete(entropies, odd).tolist())
 
 
 def _odd(rows: RowHistory, entropies: np.ndarray) -> list[int]:

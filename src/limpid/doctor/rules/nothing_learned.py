@@ -123,7 +123,7 @@ def no_better_than_frequencies(watched: Watched, record: StepRecord, history: Hi
     )
 
 
-@on_step(NOTHING_LEARNED)
+@on_step(NOTHING_LEARNED, asks="explained")
 def no_better_than_the_mean(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, seen = NOTHING_LEARNED, record.explained
     if seen is None:

@@ -182,7 +182,7 @@ def _holds_strangers(strangers: list[Tensor], replaced: list[str]) -> Finding:
     )
 
 
-@on_step(NOT_REGISTERED)
+@on_step(NOT_REGISTERED, asks="other_leaves")
 def not_registered(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Leaves of the loss that are not the model's: another player's, or nobody's."""
     from limpid.doctor.graph_leaves import OtherLeaf, path_to
@@ -234,7 +234,7 @@ def twice(exam: Exam) -> Iterator[Finding]:
         )
 
 
-@on_step(MADE_ANEW)
+@on_step(MADE_ANEW, asks="other")
 def made_anew(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     before = history.made.total() > 0 or history.others > MADE_ANEW["times"]
     if record.updated or record.other is None or not before or history.others < MADE_ANEW["times"]:

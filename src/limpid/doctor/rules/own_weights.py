@@ -51,7 +51,7 @@ CHECKPOINT_BLIND = Rule(
 )
 
 
-@on_step(LOADS_ITSELF)
+@on_step(LOADS_ITSELF, asks="loaded_itself")
 def loads_itself(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.loaded_itself:
         yield LOADS_ITSELF.finding(
@@ -64,7 +64,7 @@ def loads_itself(watched: Watched, record: StepRecord, history: History) -> Iter
         )
 
 
-@on_step(CHECKPOINT_BLIND)
+@on_step(CHECKPOINT_BLIND, asks="checkpoint_blind")
 def inside_a_checkpoint(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, names = CHECKPOINT_BLIND, watched.info.names
     without = [names[i] for i, count in history.without.items() if i in names and count >= rule["steps"]]
@@ -79,7 +79,7 @@ def inside_a_checkpoint(watched: Watched, record: StepRecord, history: History) 
         )
 
 
-@on_step(OPTIMIZER_HOLDS_STRANGERS)
+@on_step(OPTIMIZER_HOLDS_STRANGERS, asks="sampled")
 def replaced_since(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Parameters that other ones of the same name have taken the place of since watching began."""
     from limpid.doctor.other_optimizers import held_by, other_optimizers

@@ -125,7 +125,7 @@ def trained_on(exam: Exam) -> Iterator[Finding]:
             yield from _trained_on(micro.ids, taught, micro.mask, None, exam.loss_gradients)
 
 
-@on_step(PADDING_TRAINED_ON)
+@on_step(PADDING_TRAINED_ON, asks="downhill")
 def trained_on_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     for first in record.downhill[:1]:
         if first.ids is not None and first.complete:

@@ -91,7 +91,7 @@ OUTPUTS_TOO_COARSE = Rule(
 )
 
 
-@on_step(ERRORS_NOT_FELT, ERRORS_OF_OTHER_ROWS)
+@on_step(ERRORS_NOT_FELT, ERRORS_OF_OTHER_ROWS, asks="row_gradients")
 def whose_error(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Gradients as a combination of outputs and targets: in their own order, in none, in another."""
     from limpid.doctor.data_sheet import answers, rows_in_order

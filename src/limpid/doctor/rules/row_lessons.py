@@ -109,7 +109,7 @@ BASELINE_OVER_PROMPTS = Rule(
 )
 
 
-@on_step(CLASS_WITHOUT_GRADIENT)
+@on_step(CLASS_WITHOUT_GRADIENT, asks="row_gradients")
 def classes_that_teach(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     labels = _classes(record)
     if labels is None or len(record.row_gradients) != 1:
@@ -156,7 +156,7 @@ def weight_of_positives(watched: Watched, record: StepRecord, history: History) 
     yield from found(CLASS_WEIGHTS_INVERTED, record, history)
 
 
-@on_step(CLASS_WEIGHTS_INVERTED)
+@on_step(CLASS_WEIGHTS_INVERTED, asks="downhill")
 def weights_of_classes(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     import torch
 
@@ -192,7 +192,7 @@ def weights_of_classes(watched: Watched, record: StepRecord, history: History) -
         )
 
 
-@on_step(REWARD_DESCENDED, BASELINE_OVER_PROMPTS)
+@on_step(REWARD_DESCENDED, BASELINE_OVER_PROMPTS, asks="row_gradients")
 def policy_gradient(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """What raises or lowers each chosen action, against what it earned and whose answer it is."""
     import torch

@@ -63,7 +63,7 @@ TARGETS_OF_OTHER_ROWS = Rule(
 )
 
 
-@on_step(STANDARDISED_BY_BATCH)
+@on_step(STANDARDISED_BY_BATCH, asks="explained")
 def mean_of_each_batch(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, seen = STANDARDISED_BY_BATCH, record.explained
     if seen is None or not record.sampled:

@@ -120,7 +120,7 @@ IDS_IN_HALF = Rule(
 )
 
 
-@on_step(OUT_OF_REACH)
+@on_step(OUT_OF_REACH, asks="reach")
 def beyond_the_range(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, reach = OUT_OF_REACH, record.reach
     if reach is None:
@@ -138,7 +138,7 @@ def beyond_the_range(watched: Watched, record: StepRecord, history: History) -> 
         )
 
 
-@on_step(TARGET_IN_INPUTS)
+@on_step(TARGET_IN_INPUTS, asks="sampled")
 def given_away(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule = TARGET_IN_INPUTS
     pair = _rows_and_targets(record.micros[0].given) if record.sampled and record.micros else None
@@ -174,7 +174,7 @@ def _rows_and_targets(given: Any) -> tuple[Tensor, Tensor] | None:
     return (rows, targets) if fits and rows.is_floating_point() else None
 
 
-@on_step(PAST_THE_END)
+@on_step(PAST_THE_END, asks="difference")
 def goes_on(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, given = PAST_THE_END, record.micros[0].given if record.micros else None
     if record.difference is None or not isinstance(given, Mapping):
@@ -211,7 +211,7 @@ def _column(given: Mapping[str, Any], *names: str) -> Tensor | None:
     return None if held is None or held.ndim != 1 or held.is_cuda else held.detach().float()
 
 
-@on_step(IDS_IN_HALF)
+@on_step(IDS_IN_HALF, asks="sampled")
 def cast_with_the_batch(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     import torch
 

@@ -152,7 +152,7 @@ def in_range(exam: Exam) -> Iterator[Finding]:
 def in_range_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     table = watched.info.table_rows
     for call in record.calls if table and history.rows.arrays else ():
-        if call.ids is not None and not call.ids.is_cuda:
+        if call.ids is not None and call.ids.device.type not in ("cpu", "cuda"):  # `ids_of_call` looks at those of CPUs
             yield from _out_of_range("inputs", call.ids, table, record.number)
 
 
@@ -269,7 +269,7 @@ def worse_than_chance(exam: Exam) -> Iterator[Finding]:
         )
 
 
-@on_step(ONE_TOKEN_DOMINATES)
+@on_step(ONE_TOKEN_DOMINATES, asks="sampled")
 def mostly_one(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     from limpid.doctor.runs import Runs
 
@@ -299,7 +299,7 @@ def mostly_one(watched: Watched, record: StepRecord, history: History) -> Iterat
         )
 
 
-@on_step(NEVER_TAUGHT)
+@on_step(NEVER_TAUGHT, asks="downhill")
 def never_taught(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     for first in record.downhill[:1]:
         sure = first.of_half or first.largest > NEVER_TAUGHT["logits"]

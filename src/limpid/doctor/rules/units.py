@@ -66,7 +66,7 @@ UNITS_DEAD = Rule(
 )
 
 
-@on_step(SLICE_UNTAUGHT, UNITS_DEAD)
+@on_step(SLICE_UNTAUGHT, UNITS_DEAD, asks="sampled")
 def never_taught(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """What is idle at this look and was at those before."""
     if record.units is None or not record.updated or record.skipped or record.has_no_gradient:

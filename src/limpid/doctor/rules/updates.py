@@ -157,7 +157,7 @@ def will_be_lost(exam: Exam) -> Iterator[Finding]:
     )
 
 
-@on_step(LOST_TO_ROUNDING)
+@on_step(LOST_TO_ROUNDING, asks="judged_update")
 def lost(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Elements with an update that rounding threw away, in narrow formats."""
     from limpid.doctor.update_sample import HALVES
@@ -207,7 +207,7 @@ def _rounds_to_nearest(watched: Watched, record: StepRecord, history: History) -
     return not own or history.spacings >= rule["spacings"]
 
 
-@on_step(NEVER_CHANGE)
+@on_step(NEVER_CHANGE, asks="judged_update")
 def still(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Tensors that never move although they have a gradient and the rate is above 0."""
     import torch
@@ -242,7 +242,7 @@ def _rounds_away(update: UpdateSample, name: str) -> bool:
     return 0 < meant < 2.0**-24 * update.weight[index]
 
 
-@on_step(NEVER_CHANGE)
+@on_step(NEVER_CHANGE, asks="judged_update")
 def restored(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Weights that begin each step where they began the one before, whatever the update changed."""
     if record.judged_update is None or len(history.updates) < 2:
@@ -265,7 +265,7 @@ def restored(watched: Watched, record: StepRecord, history: History) -> Iterator
             )
 
 
-@on_step(NOT_AS_PREDICTED)
+@on_step(NOT_AS_PREDICTED, asks="judged_update")
 def size(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Observed over predicted changes."""
     from limpid.doctor.update_sample import adds_to_a_rule

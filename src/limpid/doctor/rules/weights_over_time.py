@@ -132,7 +132,7 @@ def nearer_to_zero_than_ever(watched: Watched, record: StepRecord, history: Hist
         )
 
 
-@on_step(ZERO_AND_STAYS)
+@on_step(ZERO_AND_STAYS, asks="judged_update")
 def never_leaves_zero(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, update = ZERO_AND_STAYS, record.judged_update
     if update is None:

@@ -56,7 +56,7 @@ SCHEDULE_OVERWRITTEN = Rule(
 )
 
 
-@on_step(OPTIMIZER_IDLE)
+@on_step(OPTIMIZER_IDLE, asks="sampled")
 def never_stepped(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, looks = OPTIMIZER_IDLE, history.idle_looks
     if not record.sampled or not record.updated:
