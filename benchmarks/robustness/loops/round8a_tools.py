@@ -31,7 +31,12 @@ def reseeded(other: bool) -> None:
 
 
 def told(
-    run: Run, model: nn.Module, batches: Callable[[], Any], loss: Callable[[Any], Tensor], steps: int, optimizer: Any = None
+    run: Run,
+    model: nn.Module,
+    batches: Callable[[], Any],
+    loss: Callable[[Any], Tensor],
+    steps: int,
+    optimizer: Any = None,
 ) -> None:
     """A plain loop."""
     optimizer = optimizer or adam(model)
