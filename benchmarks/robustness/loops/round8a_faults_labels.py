@@ -180,14 +180,15 @@ def teacher_by_batch_number(run: Run, changed: bool) -> None:
     of the batch in the epoch; the loader shuffles anew in each, so that from the second epoch on they are those of other
     texts. Before, the teacher was asked each time."""
     own = apart(run.draw.randrange(999))
-    ids, keep, y = documents(240, own)
     check = documents(192, own)
     teacher, student = Classifier(), Classifier()
-    optimizer = adam(teacher, 1e-2)
-    for _ in range(40):
+    optimizer = adam(teacher)
+    for _ in range(150):
+        ids, keep, y = documents(32, own)
         optimizer.zero_grad()
         F.cross_entropy(teacher(ids, keep), y).backward()
         optimizer.step()
+    ids, keep, _ = documents(320, own)
     teacher.eval().requires_grad_(False)
     class_outcome(run, student, check)
     optimizer = adam(student)
