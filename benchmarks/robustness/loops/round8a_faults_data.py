@@ -16,10 +16,10 @@ from benchmarks.robustness.loops.round5_tools import (
     judged,
     language_outcome,
     lit,
-    mlp,
     next_loss,
     outcome,
 )
+from benchmarks.robustness.loops.round8a_parts import Neighbours, citations
 from benchmarks.robustness.loops.round8a_tools import DATA, adam, bert, language, prepared, reseeded, told, uneven
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -169,34 +169,6 @@ def mask_from_the_old_padding_id(run: Run, changed: bool) -> None:
     fit(run, lit(model, loss, adam), rows, 150)
 
 
-class Neighbours(nn.Module):
-    """Two layers, each of the node itself and of the mean of its neighbours."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.own1, self.near1 = nn.Linear(8, 32), nn.Linear(8, 32, bias=False)
-        self.own2, self.near2 = nn.Linear(32, 4), nn.Linear(32, 4, bias=False)
-
-    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
-        x = (self.own1(x) + self.near1(mean_of_neighbours(x, edges))).relu()
-        out: Tensor = self.own2(x) + self.near2(mean_of_neighbours(x, edges))
-        return out
-
-
-def mean_of_neighbours(x: Tensor, edges: Tensor) -> Tensor:
-    total = torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])
-    return total / torch.bincount(edges[1], minlength=len(x)).clamp(min=1)[:, None]
-
-
-def citations(seed: int, nodes: int = 240) -> tuple[Tensor, Tensor, Tensor]:
-    """Papers of four subjects with noisy features, and who cites whom, mostly within the subject: each pair once."""
-    own = apart(seed)
-    y = torch.randint(0, 4, (nodes,), generator=own)
-    x = 0.5 * torch.randn(4, 8, generator=own)[y] + torch.randn(nodes, 8, generator=own)
-    chance = torch.where(y[:, None] == y[None], 0.05, 0.006)
-    return x, y, (torch.rand(nodes, nodes, generator=own) < chance).triu(1).nonzero().T
-
-
 @fault(
     "r8-edges-one-way",
     DATA,
@@ -215,55 +187,3 @@ def edges_one_way(run: Run, changed: bool) -> None:
     model = Neighbours()
     outcome(run, lambda: judged(model, lambda: F.cross_entropy(model(x, edges)[~taught], y[~taught])))
     told(run, model, lambda: (x, edges), lambda b: F.cross_entropy(model(*b)[taught], y[taught]), 60)
-
-
-class Columns(nn.Module):
-    """A transformer whose tokens are the columns of a table, each scaled into a direction of its own."""
-
-    def __init__(self, columns: int = 6, width: int = 32) -> None:
-        super().__init__()
-        self.scale, self.shift = (nn.Parameter(torch.randn(columns, width) / 3) for _ in range(2))
-        self.block, self.head = Block(width, causal=False), mlp(width, 32, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.head(self.block(x.float()[..., None] * self.scale + self.shift).mean(1)).squeeze(1)
-        return out
-
-
-def measurements(count: int, weights: Tensor, own: torch.Generator) -> list[dict[str, Any]]:
-    x = torch.randn(count, 6, generator=own)
-    y = x @ weights + (2 * x[:, 0]).sin() + 0.1 * torch.randn(count, generator=own)
-    return [{"x": a, "y": b} for a, b in zip(x.tolist(), y.tolist(), strict=True)]
-
-
-@fault(
-    "r8-fractions-cut-off",
-    DATA,
-    (
-        r"input|feature|\bx\b|batch|data|column|scale|tokens?",
-        r"integer|whole|round|fraction|trunc|zero|long\b|int64|dtype|distinct|unique|quanti|variance|std|deviation|range|constant|discrete",
-    ),
-)
-def fractions_cut_off(run: Run, changed: bool) -> None:
-    """A transformer over the columns of a table. The new collator makes every column a tensor of torch.long, as it does
-    for ids: what stands behind the point is cut off. Another order of the rows."""
-    own = apart(run.draw.randrange(999))
-    weights = torch.randn(6, generator=own)
-    train, check = measurements(320, weights, own), measurements(192, weights, own)
-    model = Columns()
-    x, y = torch.tensor([row["x"] for row in check]), torch.tensor([row["y"] for row in check])
-    outcome(run, lambda: judged(model, lambda: F.mse_loss(model(x), y) / y.var()))
-
-    def collate(rows: list[Any]) -> tuple[Tensor, Tensor]:
-        features = torch.tensor([row["x"] for row in rows], dtype=torch.long if changed else torch.float)
-        return features, torch.tensor([row["y"] for row in rows])
-
-    reseeded(changed)
-    batches = torch.utils.data.DataLoader(Examples(train), 16, shuffle=True, collate_fn=collate)
-
-    def forever() -> Any:
-        while True:
-            yield from batches
-
-    source = forever()
-    told(run, model, lambda: next(source), lambda b: F.mse_loss(model(b[0]), b[1]), 160)

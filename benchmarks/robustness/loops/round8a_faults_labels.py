@@ -17,6 +17,7 @@ from benchmarks.robustness.loops.round5_tools import (
     mlp,
     outcome,
 )
+from benchmarks.robustness.loops.round8a_parts import Album, TwoTowers
 from benchmarks.robustness.loops.round8a_tools import (
     LABELS,
     adam,
@@ -62,39 +63,6 @@ def spans_counted_from_the_text(run: Run, changed: bool) -> None:
     model = bert("BertForQuestionAnswering")
     outcome(run, lambda: judged(model, lambda: model(**check).loss))
     hf_trainer(run, model, examples(**rows), 120).train()
-
-
-class TwoTowers(nn.Module):
-    """Pictures and captions, each as a direction."""
-
-    def __init__(self, words: int) -> None:
-        super().__init__()
-        self.patches, self.places = nn.Linear(16, 32), nn.Parameter(torch.randn(4, 32) / 4)
-        self.tokens, self.order = nn.Embedding(words, 32), nn.Parameter(torch.randn(6, 32) / 4)
-        self.seeing, self.reading = Block(32, causal=False), Block(32, causal=False)
-        self.picture, self.caption = nn.Linear(32, 16), nn.Linear(32, 16)
-
-    def forward(self, pictures: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        seen = self.seeing(self.patches(pictures) + self.places).mean(1)
-        read = self.reading(self.tokens(ids) + self.order).mean(1)
-        return F.normalize(self.picture(seen), dim=-1), F.normalize(self.caption(read), dim=-1)
-
-
-class Album:
-    """Pictures of one of five things before one of five grounds, and captions of six words that name both."""
-
-    def __init__(self, seed: int) -> None:
-        self.things, self.grounds = (torch.randn(5, 4, 16, generator=apart(seed + k)) for k in (0, 1))
-
-    def draw(self, count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """(count, 4, 16) pictures in patches and (2 * count, 6) captions, two of each picture, one after the other."""
-        cells = torch.randperm(25, generator=own)[:count]  # no two alike in a batch
-        thing, ground = cells // 5, cells % 5
-        seen = self.things[thing] + self.grounds[ground]
-        seen = seen + 0.5 * torch.randn(seen.shape, generator=own)
-        ids = torch.randint(10, 20, (count, 2, 6), generator=own)
-        ids[..., 1], ids[..., 4] = thing[:, None], 5 + ground[:, None]
-        return seen, ids.flatten(0, 1)
 
 
 @fault(

@@ -14,18 +14,14 @@ from benchmarks.robustness.loops.round5_tools import (
     judged,
     language_outcome,
     lit,
-    mlp,
     next_loss,
     outcome,
     tiny_gpt2,
 )
+from benchmarks.robustness.loops.round8a_parts import Body, heads_of
 from benchmarks.robustness.loops.round8a_tools import MODEL, adam, language, reseeded, told
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-
-def heads_of(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 class Prefixed(nn.Module):
@@ -47,28 +43,6 @@ class Prefixed(nn.Module):
             scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
             mixed = scores.masked_fill(hidden, -math.inf).softmax(-1) @ v
         out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
-        return out
-
-
-class Body(nn.Module):
-    """A GPT around an attention that is given; without `places` it has no other sense of order."""
-
-    def __init__(self, words: int, attentions: list[nn.Module], width: int = 32, places: bool = True) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(words, width), nn.Embedding(48, width) if places else None
-        self.attentions = nn.ModuleList(attentions)
-        self.feeds = nn.ModuleList(mlp(width, 2 * width, width, act=nn.GELU) for _ in attentions)
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * len(attentions) + 1))
-        self.head = nn.Linear(width, words, bias=False)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.tokens(ids)
-        if self.places is not None:
-            x = x + self.places(torch.arange(ids.shape[1]))
-        for i, (attention, feed) in enumerate(zip(self.attentions, self.feeds, strict=True)):
-            x = x + attention(self.norms[2 * i](x))
-            x = x + feed(self.norms[2 * i + 1](x))
-        out: Tensor = self.head(self.norms[-1](x))
         return out
 
 
@@ -146,44 +120,6 @@ def keep_taken_for_drop(run: Run, changed: bool) -> None:
     outcome(run, lambda: judged(model, lambda: model(input_ids=check, labels=check).loss))
     rows = words.rows(480, 24, apart(run.draw.randrange(999)))
     hf_trainer(run, model, examples(input_ids=rows, labels=rows), 150).train()
-
-
-class Waves(nn.Module):
-    """An encoder as the first Transformer had it: places are waves, and embeddings grow by the root of the width."""
-
-    def __init__(self, words: int, classes: int, scale: float, width: int = 64) -> None:
-        super().__init__()
-        self.scale, self.tokens = scale, nn.Embedding(words, width)
-        nn.init.normal_(self.tokens.weight, std=width**-0.5)
-        angle = torch.arange(48)[:, None] / 10000 ** (torch.arange(0, width, 2) / width)
-        self.register_buffer("waves", torch.stack([angle.sin(), angle.cos()], -1).flatten(1), persistent=False)
-        self.layers = nn.TransformerEncoder(
-            nn.TransformerEncoderLayer(width, 4, 128, 0.0, batch_first=True), 2, enable_nested_tensor=False
-        )
-        self.head = nn.Linear(width, classes)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        hidden = torch.full((ids.shape[1], ids.shape[1]), -math.inf).triu(1)
-        x = self.layers(self.tokens(ids) * self.scale + self.waves[: ids.shape[1]], mask=hidden)
-        out: Tensor = self.head(x)
-        return out
-
-
-@fault(
-    "r8-embedding-root-lost",
-    MODEL,
-    (
-        r"embed|token|input of|first layer|scale|layers?\.0|activation",
-        r"scale|smaller|magnitude|times|root|sqrt|factor|drown|position|norm|size|weak|lower|rms|std|eight|changed|differ",
-    ),
-)
-def embedding_root_lost(run: Run, changed: bool) -> None:
-    """Plain language model as in 2017. Embeddings begin with a deviation of 1/8 and were multiplied by 8, the root of the
-    width, before the waves of the places were added; the rewrite has lost the factor."""
-    words = language(run)
-    model = Waves(12, 12, 1.0 if changed else 8.0)
-    language_outcome(run, model, words)
-    told(run, model, lambda: words.rows(12, 24), lambda rows: next_loss(model, rows), 120, adam(model, 1e-3))
 
 
 class Gated(nn.Module):
