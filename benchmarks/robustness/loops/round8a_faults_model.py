@@ -19,7 +19,7 @@ from benchmarks.robustness.loops.round5_tools import (
     tiny_gpt2,
 )
 from benchmarks.robustness.loops.round8a_parts import Body, heads_of
-from benchmarks.robustness.loops.round8a_tools import MODEL, adam, language, reseeded, told
+from benchmarks.robustness.loops.round8a_tools import MODEL, adam, language, reseeded, shuffled, told
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -97,7 +97,7 @@ def alibi_towards_the_far(run: Run, changed: bool) -> None:
     reseeded(changed)
     model = Body(12, [Slanted(32, 1.0 if changed else -1.0) for _ in range(2)], places=False)
     language_outcome(run, model, words)
-    rows = torch.utils.data.DataLoader(words.rows(480, 24, apart(run.draw.randrange(999))), 12, shuffle=True)
+    rows = shuffled(words.rows(480, 24, apart(run.draw.randrange(999))))
     fit(run, lit(model, next_loss, adam), rows, 150)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from benchmarks.robustness.loops.case import Run
-from benchmarks.robustness.loops.round5_tools import Language, apart
+from benchmarks.robustness.loops.round5_tools import Language
 from torch import Tensor, nn
 
 DATA, LABELS, MODEL, LOSS, GRADIENT = "data", "labels", "model", "loss", "gradient"
@@ -85,13 +85,13 @@ def bert(kind: str, **options: Any) -> Any:
     return getattr(transformers, kind)(transformers.BertConfig(**(settings | options)))
 
 
+def shuffled(rows: Tensor, size: int = 12) -> Any:
+    """A loader whose batches are tensors."""
+    return torch.utils.data.DataLoader(rows, size, shuffle=True)  # type: ignore[arg-type]
+
+
 def uneven(count: int, longest: int, shortest: int, own: torch.Generator | None = None) -> Tensor:
     """Lengths of rows; the first is the longest."""
     sizes = torch.randint(shortest, longest + 1, (count,), generator=own)
     sizes[0] = longest
     return sizes
-
-
-def standard(seed: int) -> torch.Generator:
-    """The generator of the rows kept apart."""
-    return apart(900 + seed)
