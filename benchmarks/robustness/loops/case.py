@@ -1,4 +1,4 @@
-"""A case: a training loop that is right, or one with a mistake and its twin without."""
+"""A case: a training loop that is right, one with a mistake and its twin without, or one rewritten without harm."""
 
 import random
 from collections.abc import Callable
@@ -99,14 +99,38 @@ class Fault:
         return self.loop.__module__.rpartition(".")[2]
 
 
+@dataclass(frozen=True)
+class Innocent:
+    """A loop that works, and where `changed` the same loop rewritten so that nothing that matters is another."""
+
+    name: str
+    what: str
+    loop: Callable[[Run, bool], None]
+
+    @property
+    def file(self) -> str:
+        """The module that it stands in, without its package."""
+        return self.loop.__module__.rpartition(".")[2]
+
+
 HONEST: list[Honest] = []
 
 FAULTS: list[Fault] = []
+
+INNOCENT: list[Innocent] = []
 
 
 def honest(name: str) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
     def keep(loop: Callable[[Run], None]) -> Callable[[Run], None]:
         HONEST.append(Honest(name, (loop.__doc__ or "").strip(), loop))
+        return loop
+
+    return keep
+
+
+def innocent(name: str) -> Callable[..., Any]:
+    def keep(loop: Callable[[Run, bool], None]) -> Callable[[Run, bool], None]:
+        INNOCENT.append(Innocent(name, (loop.__doc__ or "").strip(), loop))
         return loop
 
     return keep
