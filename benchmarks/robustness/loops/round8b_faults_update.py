@@ -52,7 +52,7 @@ def noam_times_a_small_rate(run: Run, changed: bool) -> None:
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda t: 32**-0.5 * min((t + 1) ** -0.5, (t + 1) * 20**-1.5)
     )
-    batch = lambda: translated(16, table)  # noqa: E731
+    batch = lambda: translated(16, table)
     steps(run, model, optimizer, batch, told_loss, 100, after=lambda _: schedule.step(), scheduler=schedule)
 
 
