@@ -52,6 +52,13 @@ def masked_bert(words: int = 14, **options: Any) -> Any:
     return BertForMaskedLM(BertConfig(**(settings | options)))
 
 
+def lagged(seed: int, words: int = 12) -> Language:
+    """Texts in which the next word depends on the last but one alone."""
+    language = Language(seed, words, sharp=2.0)
+    language.one.zero_()
+    return language
+
+
 def causal_loss(model: Any, rows: Tensor) -> Tensor:
     """The next token's cross-entropy, by the model itself."""
     loss: Tensor = model(input_ids=rows, labels=rows).loss
