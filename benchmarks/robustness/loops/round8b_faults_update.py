@@ -20,12 +20,11 @@ from benchmarks.robustness.loops.round5_tools import (
     tiny_gpt2,
 )
 from benchmarks.robustness.loops.round6_tools import classify, prepared
-from benchmarks.robustness.loops.round7b_tools import near, taught, text_outcome
+from benchmarks.robustness.loops.round7b_tools import taught, text_outcome
 from benchmarks.robustness.loops.round8b_parts import (
     UPDATE,
     causal_loss,
     causal_outcome,
-    llama,
     reseeded,
     steps,
     t5,
@@ -153,31 +152,6 @@ def widened_after_the_optimizer(run: Run, changed: bool) -> None:
     causal_outcome(run, model, more)
     optimizer = made or torch.optim.AdamW(model.parameters(), lr=4e-3)
     prepared(run, model, optimizer, loader(more.rows(320, 20)), lambda m, b: causal_loss(m, b[0]), 4)
-
-
-@fault(
-    "r8-assigned-after-the-optimizer",
-    UPDATE,
-    (
-        r"optimizer|parameter|weight|update",
-        r"not (in|move|updat|train|held|known|chang|learn|step)|never|no longer|stand|still|other tensors|unchanged|does not|nothing|none|without|hold",
-    ),
-)
-def assigned_after_the_optimizer(run: Run, changed: bool) -> None:
-    """A Llama goes on from a checkpoint. Model and optimizer are now made by one function, and the weights are loaded
-    afterwards with `assign=True`, to save memory: the optimizer holds the tensors that were replaced."""
-    seed = run.draw.randrange(999)
-    language = Language(seed)
-    source, model = llama(), llama()
-    taught(source, lambda: language.rows(16, 16), causal_loss, 40)
-    made = torch.optim.AdamW(model.parameters(), lr=4e-3) if changed else None
-    state = {k: v.detach().clone() for k, v in source.state_dict().items()}
-    model.load_state_dict(state, assign=True)
-    model.requires_grad_(True)
-    other = near(language, seed + 1, 0.3)
-    causal_outcome(run, model, other)
-    optimizer = made or torch.optim.AdamW(model.parameters(), lr=4e-3)
-    steps(run, model, optimizer, lambda: other.rows(16, 20), causal_loss, 60)
 
 
 class OwnAdam(torch.optim.Optimizer):
