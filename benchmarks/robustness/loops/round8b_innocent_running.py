@@ -36,8 +36,8 @@ from benchmarks.robustness.loops.round8b_parts import (
 from torch import Tensor, nn
 
 
-@innocent("r8-trainer-for-a-plain-loop")
-def trainer_for_a_plain_loop(run: Run, changed: bool) -> None:
+@innocent("r8-plain-loop-given-to-the-trainer")
+def plain_loop_given_to_the_trainer(run: Run, changed: bool) -> None:
     """GPT-2 in a plain loop, then in transformers' Trainer with the same optimizer, rate, bound of the norm and size of
     batches; the order is another."""
     language = Language(run.draw.randrange(999))
