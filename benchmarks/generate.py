@@ -1,10 +1,11 @@
-"""Generation speed: limpid beside transformers' generate, the same weights, batch 1, greedy, in turn.
+"""Generation speed: limpid beside transformers' generate, the same weights, greedy, in turn.
 
-python benchmarks/generate.py [--model default|10M|124M] [--rounds 5] [--tokens 100]
+python benchmarks/generate.py [--model default|10M|124M] [--batch 1] [--rounds 5] [--tokens 100] [--only limpid]
 
 Weights are drawn at random and rounded to bf16, as published ones mostly are: limpid then reads two bytes of each
-without losing anything, and one byte when asked for int8. The limit is the time to read every weight once at the rate
-at which the machine reads, measured in the same run.
+without losing anything, and one byte when asked for int8. The limit is the time to read as many bytes as its weights
+take again and again, from memory in huge pages with all threads, measured beside that side in every round: where they
+fit the caches of the processor, it is the caches' limit. The time of the prompt and the first token is taken off.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ PROMPT = 16
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="default")
+    parser.add_argument("--batch", type=int, default=1, help="sequences at once")
+    parser.add_argument("--only", choices=("limpid",), help="leave out transformers")
     parser.add_argument("--rounds", type=int, default=5, help="generations of each side, taken in turn")
     parser.add_argument("--tokens", type=int, default=100, help="tokens per generation")
     options = parser.parse_args()
@@ -52,33 +55,42 @@ def main() -> None:
         save_folder(Path(folder) / "model", config, model.state_dict(), tokenizer_json=None, end_of_text=None)
         theirs = AutoModelForCausalLM.from_pretrained(Path(folder) / "model").eval()
         half = AutoModelForCausalLM.from_pretrained(Path(folder) / "model", dtype=torch.bfloat16).eval()
-    prompt = torch.randint(0, config.vocab_size, (1, PROMPT), generator=torch.Generator().manual_seed(0))
-    sides: dict[str, Callable[[], list[int]]] = {
-        "transformers, fp32": lambda: by_transformers(theirs, prompt, count),
-        "transformers, bf16": lambda: by_transformers(half, prompt, count),
-    }
+    drawn = torch.Generator().manual_seed(0)
+    prompt = torch.randint(0, config.vocab_size, (options.batch, PROMPT), generator=drawn)
+    sides: dict[str, Callable[[int], list[int]]] = {}
+    if options.only is None:
+        sides["transformers, fp32"] = lambda new: by_transformers(theirs, prompt, new)
+        sides["transformers, bf16"] = lambda new: by_transformers(half, prompt, new)
     for weights in ("fp32", "bf16", "int8"):
         decoder = Decoder(model, weights)
-        sides[f"limpid, {weights} weights"] = lambda decoder=decoder: by_limpid(decoder, prompt, count)
+        sides[f"limpid, {weights} weights"] = lambda new, decoder=decoder: by_limpid(decoder, prompt, new)
     seconds: dict[str, list[float]] = {name: [] for name in sides}
+    limits: dict[str, list[float]] = {name: [] for name in sides}
     made = {}
+    read = weights_read(config)
+    blocks = {size: torch.from_numpy(np.ones(size * read // 8)) for size in (1, 2, 4)}
     for number in range(options.rounds + 1):
         for name, side in sides.items():
             start = time.perf_counter()
-            made[name] = side()
+            side(1)
+            first = time.perf_counter()
+            made[name] = side(count)
+            taken = ((time.perf_counter() - first) - (first - start)) / (count - 1)
+            limit = read_seconds(blocks[bytes_of(name)])
             if number:  # the first round pays for allocations
-                seconds[name].append((time.perf_counter() - start) / count)
-    agree = made["limpid, bf16 weights"] == made["limpid, fp32 weights"] == made["transformers, fp32"]
-    report(options.model, config, seconds, agree)
+                seconds[name].append(taken)
+                limits[name].append(limit)
+    alike = [made[name] for name in sides if name in ("limpid, bf16 weights", "limpid, fp32 weights", *list(sides)[:1])]
+    report(f"{options.model}, batch {options.batch}", read, options.batch, seconds, limits, alike[1:] == alike[:-1])
 
 
 @torch.inference_mode()
 def by_limpid(decoder: Decoder, prompt: torch.Tensor, count: int) -> list[int]:
-    cache = Cache(decoder.config, 1, PROMPT + count, torch.float32, None)
+    cache = Cache(decoder.config, len(prompt), PROMPT + count, torch.float32, None)
     tokens, made = prompt, []
     for _ in range(count):
         tokens = decoder(tokens, cache)[:, -1].argmax(-1, keepdim=True)
-        made.append(int(tokens))
+        made += tokens[:, 0].tolist()
     return made
 
 
@@ -87,42 +99,52 @@ def by_transformers(model: torch.nn.Module, prompt: torch.Tensor, count: int) ->
     made = model.generate(
         prompt, attention_mask=mask, max_new_tokens=count, min_new_tokens=count, do_sample=False, pad_token_id=0
     )
-    return made[0, PROMPT:].tolist()
+    return made[:, PROMPT:].T.flatten().tolist()
 
 
-def read_rate() -> float:
-    """Bytes per second at which both cores read memory, the best of several."""
-    block = torch.ones(2**27)
-    best = 0.0
-    for _ in range(7):
+def weights_read(config: ModelConfig) -> int:
+    """How many weights a position reads."""
+    looked_up = config.context_length * config.d_model if config.positions == "learned" else 0
+    return parameter_count(config) - looked_up
+
+
+def bytes_of(side: str) -> int:
+    """Of one weight."""
+    return {"int8": 1, "bf16": 2}.get(side.removesuffix(" weights").split(", ")[1], 4)
+
+
+def read_seconds(block: torch.Tensor) -> float:
+    """Time in which all threads read a block once more, the median of several."""
+    taken = []
+    for _ in range(max(5, int(1e9 / block.nbytes))):
         start = time.perf_counter()
         block.sum()
-        best = max(best, block.numel() * 4 / (time.perf_counter() - start))
-    return best
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
 
 
-def report(name: str, config: ModelConfig, seconds: dict[str, list[float]], agree: bool) -> None:
-    rate = read_rate()
-    looked_up = config.context_length * config.d_model if config.positions == "learned" else 0
-    read = parameter_count(config) - looked_up
-    table = Table(title=f"{name}: {read / 1e6:.1f} M weights per token, {torch.get_num_threads()} threads")
-    for column in ("side", "tokens/s, median", "slowest … fastest", "× transformers fp32", "of the reading limit"):
+def report(
+    title: str, read: int, batch: int, seconds: dict[str, list[float]], limits: dict[str, list[float]], agree: bool
+) -> None:
+    table = Table(title=f"{title}: {read / 1e6:.1f} M weights per position, {torch.get_num_threads()} threads")
+    for column in ("side", "tokens/s, median", "slowest … fastest", "ratio", "read, GB/s", "of the limit"):
         table.add_column(column, justify="left" if column == "side" else "right")
-    base = seconds["transformers, fp32"]
+    base = next(iter(seconds.values()))
     for side, taken in seconds.items():
         ratio = statistics.median(b / t for b, t in zip(base, taken, strict=True))
-        size = {"int8": 1, "bf16": 2}.get(side.removesuffix(" weights").split(", ")[1], 4)
-        limit = rate / (size * read)
-        middle = 1 / statistics.median(taken)
+        limit = statistics.median(limits[side])
+        share = statistics.median(least / t for least, t in zip(limits[side], taken, strict=True))
         table.add_row(
-            side, f"{middle:,.0f}", f"{1 / max(taken):,.0f} … {1 / min(taken):,.0f}", f"{ratio:.2f}",
-            f"{middle / limit:.0%}",
+            side, f"{batch / statistics.median(taken):,.0f}", f"{batch / max(taken):,.0f} … {batch / min(taken):,.0f}",
+            f"{ratio:.2f}", f"{bytes_of(side) * read / limit / 1e9:.0f}", f"{share:.0%}",
         )  # fmt: skip
-    console = Console()
+    console = Console(width=110)
     console.print(table)
     said = "the same tokens" if agree else "not the same tokens (ties in rounding)"
-    console.print(f"reading {rate / 1e9:.1f} GB/s; limpid with fp32 and bf16 weights and transformers chose {said}")
-    console.print(f"spread over rounds, standard deviation: {np.std(base) / np.mean(base):.1%} of transformers' time")
+    console.print(f"ratio: to {next(iter(seconds))}; fp32 and bf16 weights and the first side chose {said}")
+    console.print(
+        f"spread over rounds, standard deviation: {np.std(base) / np.mean(base):.1%} of the first side's time"
+    )
 
 
 if __name__ == "__main__":

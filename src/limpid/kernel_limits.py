@@ -35,3 +35,8 @@ def keeps_no_weights(positions: int, itemsize: int) -> bool:
 def has_native_attention(d_head: int) -> bool:
     """Whether attention of bfloat16 heads is limpid's own kernel here, which keeps no weights at any length."""
     return d_head % 16 == 0 and not missing()
+
+
+def has_native_loss(precision: str) -> bool:
+    """Whether the softmax of logits in this format is limpid's own kernel here, which forms it in their place."""
+    return precision == "bf16" and not missing()

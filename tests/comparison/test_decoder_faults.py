@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from limpid.comparison.run import run
 from limpid.comparison.variant import Variant
 from limpid.comparison.verdict import judge
 from limpid.config import ModelConfig
-from limpid.generation.cpu import kernels, position, weights
+from limpid.generation.cpu import position, weights
+from limpid.generation.cpu.kernels import attention, decode, product
 from limpid.model import Transformer, initialise
 from limpid.source import ModelFolder
 
@@ -27,25 +29,27 @@ from limpid.source import ModelFolder
 class Result:
     """What one kernel makes: in which of its arguments, and which quantities may be blamed for a fault there."""
 
+    caller: ModuleType
     kernel: str
     argument: int
     blamed: tuple[str, ...]  # ends of names
     part: Callable[[np.ndarray, tuple], np.ndarray] = lambda array, arguments: array
 
 
-PROJECTIONS = ("query", "key", "value", "attention.output", "mlp.gate", "mlp.up", "mlp.output", "logits")
+PROJECTIONS = ("query", "key", "value", "attention.output", "mlp.output", "logits")
 RESULTS = {
-    "norm": Result("norm_rows", 5, ("norm1", "norm2", "final_norm")),
-    "norm of queries and keys": Result("norm", 5, ("query_norm", "key_norm")),
-    "projections and logits": Result("product", 4, PROJECTIONS),
-    "rotation": Result("rotate", 0, ("query_rotated", "key_rotated")),
-    "attention": Result("attend", 7, ("attention.mixed",)),
-    "gate": Result("gated_hidden", 3, ("mlp.hidden",)),
+    "norm": Result(decode, "add_and_norm", 7, ("norm1", "norm2", "final_norm")),
+    "norm of queries and keys": Result(attention, "norm", 5, ("query_norm", "key_norm")),
+    "projections and logits": Result(decode, "product", 4, PROJECTIONS),
+    "gate and up": Result(product, "gate_and_up", 5, ("mlp.gate", "mlp.up")),
+    "rotation": Result(attention, "rotate", 0, ("query_rotated", "key_rotated")),
+    "attention": Result(decode, "attend", 7, ("attention.mixed",)),
+    "gate": Result(product, "gated_hidden", 3, ("mlp.hidden",)),
     "keys in the cache": Result(
-        "attend", 1, ("cached(blocks.0.attention.key_rotated)",), lambda keys, given: keys[:, :, given[4]]
+        decode, "attend", 1, ("cached(blocks.0.attention.key_rotated)",), lambda keys, given: keys[:, :, given[4]]
     ),
     "values in the cache": Result(
-        "attend", 2, ("cached(blocks.0.attention.value)",), lambda values, given: values[:, :, given[4]]
+        decode, "attend", 2, ("cached(blocks.0.attention.value)",), lambda values, given: values[:, :, given[4]]
     ),
 }  # fmt: skip
 
@@ -64,9 +68,19 @@ def observed(net: Transformer, *, path: str = "sampler", weights_read: str = "au
 
 
 @contextmanager
+def one_by_one() -> Iterator[pytest.MonkeyPatch]:
+    """The decoder with its compiled kernels called one by one."""
+    with pytest.MonkeyPatch.context() as decoder:
+        decoder.setattr(position, "decode_position", decode.decode_position.py_func)
+        for stages in ("all_stages", "mlp_hidden", "place_heads"):
+            decoder.setattr(decode, stages, getattr(decode, stages).py_func)
+        yield decoder
+
+
+@contextmanager
 def planted(result: Result, fault: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-    """The decoder with a fault in one result of a kernel, the compiled kernels called one by one."""
-    own = getattr(kernels, result.kernel)
+    """The decoder with a fault in one result of a kernel."""
+    own = getattr(result.caller, result.kernel)
 
     def faulty(*arguments):
         if result.kernel != "attend" or result.argument == 7:
@@ -76,9 +90,8 @@ def planted(result: Result, fault: Callable[[torch.Tensor], torch.Tensor]) -> It
         if result.kernel == "attend" and result.argument != 7:
             own(*arguments)
 
-    with pytest.MonkeyPatch.context() as decoder:
-        decoder.setattr(position, "decode_position", kernels.decode_position.py_func)
-        decoder.setattr(kernels, result.kernel, faulty)
+    with one_by_one() as decoder:
+        decoder.setattr(result.caller, result.kernel, faulty)
         yield
 
 
@@ -114,9 +127,9 @@ def test_a_fault_of_a_product_of_narrow_matrices_is_found_and_pinned(kind: str, 
 @pytest.mark.parametrize("weights_read", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("fault", ["1% too large", "one entry 1% too large", "one row dropped"])
 def test_matrices_that_are_read_wrong_are_named(fault: str, weights_read: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = weights.pack
+    own = weights.in_format
     monkeypatch.setattr(
-        weights, "pack", lambda entries, read: own(FAULTS[fault](torch.from_numpy(entries)).numpy(), read)
+        weights, "in_format", lambda entries, read: own(FAULTS[fault](torch.from_numpy(entries)).numpy(), read)
     )
     found = wrong(observed(model(), weights_read=weights_read))
     assert found
@@ -143,10 +156,10 @@ def test_low_rank_factors_are_added_in_before() -> None:
     assert wrong(seen) == []
 
 
-def test_kernels_called_one_by_one_make_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_called_one_by_one_make_the_same_bits() -> None:
     whole = observed(model())
-    monkeypatch.setattr(position, "decode_position", kernels.decode_position.py_func)
-    apart = observed(model())
+    with one_by_one():
+        apart = observed(model())
     assert all(np.array_equal(whole.values[name], array) for name, array in apart.values.items())
 
 

@@ -1,6 +1,7 @@
 """The compiled arithmetic rounds in the order that is written, and nowhere else."""
 
 import fcntl
+import itertools
 import math
 import sys
 from fractions import Fraction
@@ -12,7 +13,10 @@ import pytest
 
 from limpid.config import ModelConfig
 from limpid.generation.cpu import position
-from limpid.generation.cpu.kernels import exp, product
+from limpid.generation.cpu.kernels.functions import exp
+from limpid.generation.cpu.kernels.product import product
+from limpid.generation.cpu.kernels.sharing import finish, no_counters, take
+from limpid.generation.cpu.packing import packed, unpacked
 from limpid.model import Transformer, initialise
 
 FORMATS = {
@@ -53,8 +57,40 @@ def test_a_sum_is_taken_in_one_order_however_many_rows_there_are(kind: str, coun
     stored, read = FORMATS[kind](draw.standard_normal((5, count)))
     x = draw.standard_normal((6, count)).astype(read.dtype)
     y, none = np.empty((6, 5), x.dtype), np.empty(0, x.dtype)
-    product(x, stored, none, none, y)
+    product(x, packed(stored[None])[0], none, none, y, no_counters(1, 1)[0], 0, 1)
     assert y.tolist() == [[in_order(w, row) for w in read] for row in x]
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 5, 15), (1, 8, 16), (2, 9, 47), (1, 16, 64), (3, 20, 203)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8, np.uint16])
+def test_matrices_come_back_as_they_were(dtype: type, shape: tuple[int, int, int]) -> None:
+    one, other = np.random.default_rng(0).integers(-128, 128, (2, *shape)).astype(dtype)
+    np.testing.assert_array_equal(unpacked(packed(one), shape[1]), one)
+    together = packed(one, other)
+    np.testing.assert_array_equal(unpacked(together[:, ::2], shape[1]), one)
+    np.testing.assert_array_equal(unpacked(together[:, 1::2], shape[1]), other)
+    assert together.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize(("total", "least", "workers"), list(itertools.product((0, 1, 7, 96), (1, 4), (1, 2, 5))))
+def test_every_piece_is_taken_once_whoever_comes_first(total: int, least: int, workers: int) -> None:
+    draw, counters, taken = np.random.default_rng(total), no_counters(1, workers)[0], []
+    waiting = set(range(workers))
+    while waiting:
+        worker = int(draw.choice(sorted(waiting)))
+        first, last = take(counters, total, least, worker, workers)
+        taken += range(first, last)
+        if first == last:
+            waiting.remove(worker)
+        finish(counters, last - first)
+    assert sorted(taken) == list(range(total))
+    assert counters[0] == total
+
+
+def test_one_worker_alone_does_what_the_others_do_not_begin() -> None:
+    counters = no_counters(1, 3)[0]
+    pieces = iter(lambda: take(counters, 50, 1, 1, 3), (50, 50))
+    assert sorted(place for first, last in pieces for place in range(first, last)) == list(range(50))
 
 
 def test_exp_is_right_to_a_unit_in_the_last_place() -> None:

@@ -66,7 +66,7 @@ def test_planned_memory_is_within_five_percent_of_the_measured_peak(options: dic
 
 def test_a_row_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configured()
-    whole = operation_memory.rows(config, True)
+    whole = operation_memory.rows(config, operation_memory.kernels_of(config, True))
     monkeypatch.setattr(engine_memory, "rows", lambda *_: tuple(row for row in whole if row.name != "mlp.activation"))
     planned = next(one.value for one in engine_memory.figures(config) if one.name == "memory.total")
     assert planned != pytest.approx(peak_bytes(config), rel=0.05)
@@ -78,7 +78,10 @@ def test_every_parameter_has_its_gradient_in_one_row() -> None:
     for options in ({}, PLAIN, {"qk_norm": True, "norm_placement": "post"}, {"tied": False, "mlp_bias": True}):
         config = configured(**options)
         numbers = operation_memory.sizes(config)
-        learned = sum(evaluate(row.parameters, numbers) for row in operation_memory.rows(config, True))
+        learned = sum(
+            evaluate(row.parameters, numbers)
+            for row in operation_memory.rows(config, operation_memory.kernels_of(config, True))
+        )
         assert learned == parameter_count(config.model)
 
 
@@ -87,7 +90,7 @@ def test_the_figures_add_up() -> None:
     for options in ({}, {"precision": "bf16", "batch_size": 1}, {"windowed_blocks": (1,), "attention_window": 9}):
         config = configured(**options)
         for on_processor in (True, False):
-            worst = engine_memory.peak(config, engine_memory.mixing_of(config, on_processor))
+            worst = engine_memory.peak(config, engine_memory.kernels_of(config, on_processor))
             found = {one.name: one.value for one in engine_memory.figures(config, on_processor)}
             assert found["memory.activations"] == sum(worst.saved_bytes.values())
             assert found["memory.backward_workspace"] == worst.workspace_bytes

@@ -8,7 +8,7 @@ import torch
 from limpid.config import ModelConfig, RunConfig, TrainConfig
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
-from limpid.training import autotune
+from limpid.training import autotune, precision
 from limpid.training.state import fresh_state
 from limpid.training.step import step
 
@@ -57,6 +57,26 @@ def test_activations_computed_again_are_not_kept() -> None:
         return sum(held)
 
     assert kept(configured(gradient_checkpointing="on")) < kept(configured()) / 5
+
+
+@pytest.mark.parametrize(
+    ("rates", "chosen"),
+    [
+        ([900, 200], "bf16"),
+        ([250, 200, 900, 200], "bf16"),
+        ([250, 200, 260, 200, 240, 200], "fp32"),
+        ([50, 200], "fp32"),
+    ],
+)
+def test_a_gain_of_bf16_that_is_near_the_limit_is_measured_again(
+    rates: list[int], chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(rates)
+    monkeypatch.setattr(precision, "_peak", lambda dtype, device: next(left))
+    precision.measured_peak.cache_clear()
+    assert precision.resolve("auto", CPU) == chosen
+    assert not list(left)
+    precision.measured_peak.cache_clear()
 
 
 def test_a_short_run_is_not_compiled_and_says_why() -> None:

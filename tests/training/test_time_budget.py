@@ -2,7 +2,9 @@
 
 import csv
 import dataclasses
+import itertools
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from limpid.planning import parameter_count
 from limpid.reporter import SILENT
 from limpid.schedule import learning_rate
 from limpid.training import time_budget
-from limpid.training.time_budget import Deadline, StepBudget, decays_next
+from limpid.training.time_budget import EXIT_SECONDS, Deadline, StepBudget, decays_next
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(
@@ -112,21 +114,61 @@ def test_the_law_is_that_of_the_runs_on_file() -> None:
         assert found.law.constants[name] == pytest.approx(value, rel=0.02)
 
 
-def test_steps_are_counted_until_the_rate_falls_and_not_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every step has the rate that the final number of steps gives it: it can be replayed."""
+@dataclasses.dataclass
+class Simulated:
+    """A run by a clock that every step moves on: the rates, and the number of steps that each was taken with."""
+
+    rates: list[float]
+    numbers: list[int]
+    ended: float
+
+
+def simulated(
+    monkeypatch: pytest.MonkeyPatch, seconds: Callable[[int, float], float], deadline: float = 160.0
+) -> Simulated:
+    """Steps that take `seconds(step, clock)`, from 100 on the clock."""
     now = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    budget, config, rates = StepBudget(160.0, finish_seconds=1.0, write_seconds=0.5), CONFIG, []
-    step = 0
+    budget, config = StepBudget(deadline, finish_seconds=1.0, write_seconds=0.5), CONFIG
+    made, step = Simulated([], [], 0.0), 0
     while step < config.run.max_steps:
         step += 1
-        rates.append(learning_rate(step, config.run.max_steps, config.update))
-        now[0] += 0.5 if step > 20 else 0.25  # slower than it began
+        made.numbers.append(config.run.max_steps)
+        made.rates.append(learning_rate(step, config.run.max_steps, config.update))
+        now[0] += seconds(step, now[0])
         config = budget.adjust(config, step)
     assert budget.final
-    assert rates == [learning_rate(number, config.run.max_steps, config.update) for number in range(1, step + 1)]
-    assert 145 < now[0] <= 162
-    assert rates[-1] < 0.15 * max(rates)
+    made.ended = now[0]
+    return made
+
+
+LOADS = {
+    "none": lambda step, clock: 0.25,
+    "from the start": lambda step, clock: 0.5 if step > 20 else 0.25,
+    "in the decay": lambda step, clock: 0.6 if clock > 140 else 0.25,
+    "at the very end": lambda step, clock: 1.0 if clock > 155 else 0.25,
+    "until the decay": lambda step, clock: 0.7 if clock < 145 else 0.25,
+    "now and then": lambda step, clock: 2.0 if step % 17 == 0 else 0.2,
+}
+"""Seconds of a step by its number and the clock."""
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_run_ends_by_the_clock_whatever_else_the_processors_do(load: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = simulated(monkeypatch, LOADS[load])
+    longest = max(LOADS[load](step, clock) for step in range(1, 60) for clock in range(100, 160))
+    assert 158.5 - EXIT_SECONDS - 3 * longest <= made.ended <= 158.5 - EXIT_SECONDS + 3 * longest
+    assert made.rates[-1] < 0.15 * max(made.rates)
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_the_rate_falls_with_the_time_that_is_left(load: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step follows another number than the one that is written down with it, and none goes up again by much."""
+    made = simulated(monkeypatch, LOADS[load])
+    of_log = [learning_rate(step, number, CONFIG.update) for step, number in enumerate(made.numbers, 1)]
+    assert made.rates == of_log
+    falling = made.rates[made.rates.index(max(made.rates)) :]
+    assert all(after <= before + 0.1 * max(made.rates) for before, after in itertools.pairwise(falling))
 
 
 def test_the_decay_begins_where_the_schedule_says() -> None:

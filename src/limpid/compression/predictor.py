@@ -15,7 +15,7 @@ from limpid.config.options import to_dict
 from limpid.data.tokenizer import Tokenizer
 from limpid.errors import ConfigError
 from limpid.generation import Decoder
-from limpid.generation.cpu.kernels import relative_probabilities
+from limpid.generation.cpu.kernels.functions import relative_probabilities
 from limpid.model import Cache, Transformer
 from limpid.model.linear import merge
 

@@ -163,6 +163,8 @@ class Doctor:
         if self.recorder.record.updated and not self.skipped.too_many:
             with self.skipped.noting("close"), torch.no_grad():
                 self.recorder.end()
+        if self.sketcher is not None:
+            self.sketcher.close()
         if self.watched.baseline is not None:
             with self.skipped.noting("baseline"):
                 self.watched.baseline.close()

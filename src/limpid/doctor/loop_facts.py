@@ -68,6 +68,14 @@ class Fact:
         factors = {"setting": NEAR, "level": NOT_AS_BASELINE["level"], "size": NOT_AS_BASELINE["size"]}
         return bool(max(a / b, b / a) <= factors[self.kind])
 
+    def is_among(self, seen: Sequence[Fact]) -> bool:
+        """Whether a value is one of those that were seen, or a number between them or near one."""
+        if any(self.agrees(one) for one in seen):
+            return True
+        numbers = [one.value for one in seen if isinstance(one.value, int | float)]
+        between = self.kind in MEASURED and len(numbers) == len(seen) and isinstance(self.value, int | float)
+        return bool(between and min(numbers) <= self.value <= max(numbers))
+
     @property
     def shown(self) -> str:
         """The value as it is printed."""
@@ -87,8 +95,13 @@ class LoopFacts:
     def of(self, part: str) -> list[Fact]:
         return [fact for fact in self.facts if fact.part == part]
 
-    def unlike(self, baseline: LoopFacts) -> dict[str, list[tuple[Fact | None, Fact | None]]]:
-        """By part, each fact that is not as it was: then and now; None where it was not there."""
+    def unlike(
+        self, baseline: LoopFacts, seen: Mapping[tuple[str, str], Sequence[Fact]] | None = None
+    ) -> dict[str, list[tuple[Fact | None, Fact | None]]]:
+        """By part, each fact that is not as it was: then and now; None where it was not there.
+
+        seen  what a fact was at all steps of runs that worked: what wandered there may wander here
+        """
         then, now = ({(f.part, f.name): f for f in facts.facts} for facts in (baseline, self))
         found: dict[str, list[tuple[Fact | None, Fact | None]]] = {}
         for key in dict.fromkeys([*then, *now]):
@@ -98,6 +111,8 @@ class LoopFacts:
             if known is not None and known.kind in skipped:
                 continue
             if (before is None or after is None) and known is not None and known.kind in MEASURED:
+                continue
+            if before is not None and after is not None and after.is_among([before, *(seen or {}).get(key, ())]):
                 continue
             if before is None or after is None or not after.agrees(before):
                 found.setdefault(key[0], []).append((before, after))

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from limpid.doctor.attention_probe import AttentionProbe
+from limpid.doctor.baseline.file import WRITTEN
 from limpid.doctor.calls import Call
 from limpid.doctor.contracts import LayerProbe
 from limpid.doctor.drawn import measured
@@ -62,7 +63,8 @@ class StepRecorder(UpdateRecorder):
         self.record = StepRecord(number)
         spacing = next(spacing for last, spacing in SPACING if age <= last)
         self.record.sampled = age <= EARLY or number % spacing == 0 or self._unsettled()
-        self.record.read = age <= EARLY or number % self.every == 0
+        kept = self.watched.baseline is not None and number in WRITTEN
+        self.record.read = age <= EARLY or number % self.every == 0 or kept
         self._stepped, self._stepping = self._stepping, []
 
     def _unsettled(self) -> bool:

@@ -64,9 +64,10 @@ def compiler() -> str | None:
 
 def _built() -> Path:
     """The library's file, made first where it is not there; several processes may make it at once."""
-    sources, program = sorted(SOURCES.glob("*.cpp")), str(compiler())
+    sources, headers = sorted(SOURCES.glob("*.cpp")), sorted(SOURCES.glob("*.h"))
+    program = str(compiler())
     version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=SECONDS, check=True).stdout
-    parts = [version, *FLAGS, *(source.read_text(encoding="utf-8") for source in sources)]
+    parts = [version, *FLAGS, *(file.read_text(encoding="utf-8") for file in sources + headers)]
     name = hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
     file = cache_folder() / "native" / f"{name}.so"
     if not file.exists():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from limpid.config import ModelConfig, TrainConfig
 from limpid.planning.figure import Figure, Number, evaluate, figure
 from limpid.planning.number_formats import BYTES
-from limpid.planning.operation_memory import Mixing, Row, mixing_of, rows, sizes
+from limpid.planning.operation_memory import Kernels, Row, kernels_of, rows, sizes
 from limpid.planning.parameters import parameter_count
 from limpid.quantities import MOMENTS, parameters, trained_parameters, update_rule
 
@@ -30,9 +30,9 @@ class Peak:
         return sum(self.saved_bytes.values()) + self.workspace_bytes + self.gradients * per_gradient
 
 
-def peak(config: TrainConfig, mixing: Mixing) -> Peak:
+def peak(config: TrainConfig, kernels: Kernels) -> Peak:
     """Walk the rows backwards: activations are freed, gradients added; a block that is recomputed comes back whole."""
-    numbers, table = sizes(config), rows(config, mixing)
+    numbers, table = sizes(config), rows(config, kernels)
     p, c = int(numbers["p"]), int(numbers["c"])
 
     def value(equation: str) -> int:
@@ -60,9 +60,9 @@ def peak(config: TrainConfig, mixing: Mixing) -> Peak:
 
 def figures(config: TrainConfig, on_processor: bool = True) -> list[Figure]:
     """Training memory of limpid's own engine on one device: bytes of tensors at the peak of a step."""
-    mixing = mixing_of(config, on_processor)
-    numbers, worst = sizes(config), peak(config, mixing)
-    saved = _saved(config, mixing, worst)
+    kernels = kernels_of(config, on_processor)
+    numbers, worst = sizes(config), peak(config, kernels)
+    saved = _saved(config, kernels, worst)
     listed = [*_states(config, worst), *saved, _activations(saved), _workspace(worst, numbers)]
     parts = {one.name.rpartition(".")[2]: one for one in listed if one.name.count(".") == 1}
     note = "all tensors at the worst moment of a step; Python and PyTorch themselves come on top"
@@ -120,10 +120,10 @@ def _average(config: TrainConfig) -> list[Figure]:
     return [figure("memory.average", "bytes", "N * p", numbers, note="of the trained weights, for RUN@ema")]
 
 
-def _saved(config: TrainConfig, mixing: Mixing, worst: Peak) -> list[Figure]:
+def _saved(config: TrainConfig, kernels: Kernels, worst: Peak) -> list[Figure]:
     """Activations by operation, as many blocks' as are held at the peak."""
     numbers, saved = sizes(config), []
-    for row in {row.name: row for row in rows(config, mixing)}.values():
+    for row in {row.name: row for row in rows(config, kernels)}.values():
         if held := worst.saved_bytes.get(row.name):
             blocks = int(held / evaluate(row.saved, numbers))
             name = row.name.replace(", ", "_").replace(" ", "_").replace(".", "_").replace("'", "")

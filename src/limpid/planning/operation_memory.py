@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from limpid.config import BasePrecision, ModelConfig, TrainConfig
 from limpid.kernel_limits import (
@@ -19,6 +19,7 @@ from limpid.kernel_limits import (
     MATERIALISED_POSITIONS,
     TILE_BYTES,
     has_native_attention,
+    has_native_loss,
     keeps_no_weights,
 )
 from limpid.planning.figure import Number
@@ -65,8 +66,20 @@ def _widened(base: BasePrecision, c: int, p: int) -> int:
     return p if c == p else p + c
 
 
-def mixing_of(config: TrainConfig, on_processor: bool) -> Mixing:
-    """How attention mixes values on this machine's device."""
+class Kernels(NamedTuple):
+    """What computes the operations that have more than one kernel."""
+
+    mixing: Mixing
+    native_loss: bool
+    """Whether the loss is limpid's own kernel, which holds no softmax."""
+
+
+def kernels_of(config: TrainConfig, on_processor: bool) -> Kernels:
+    """The kernels on this machine's device."""
+    return Kernels(_mixing_of(config, on_processor), on_processor and has_native_loss(config.run.precision))
+
+
+def _mixing_of(config: TrainConfig, on_processor: bool) -> Mixing:
     if not on_processor:
         return "fused"
     if config.run.precision == "bf16" and has_native_attention(config.model.sizes.d_head):
@@ -77,9 +90,9 @@ def mixing_of(config: TrainConfig, on_processor: bool) -> Mixing:
     return "tiled" if tiled else "weights kept"
 
 
-def rows(config: TrainConfig, mixing: Mixing) -> tuple[Row, ...]:
+def rows(config: TrainConfig, kernels: Kernels) -> tuple[Row, ...]:
     """Every operation of one micro-batch, in forward order."""
-    table = tuple(_rows(config.model, mixing, config.run.gradient_checkpointing == "on"))
+    table = tuple(_rows(config.model, kernels, config.run.gradient_checkpointing == "on"))
     return tuple(map(_beside_factors, table)) if config.model.lora_rank else table
 
 
@@ -96,7 +109,8 @@ FACTORS = "factors of low rank"
 TRAINED_BESIDE = (FACTORS, "score, loss", "values")
 
 
-def _rows(model: ModelConfig, mixing: Mixing, recomputed: bool) -> Iterator[Row]:
+def _rows(model: ModelConfig, kernels: Kernels, recomputed: bool) -> Iterator[Row]:
+    mixing = kernels.mixing
     tables = "positions * d" if model.positions == "learned" else "0"
     if model.tied and model.head != "score":  # the output matrix's share of the gradient waits for the embedding's
         yield Row("embedding", "vocab * d * p", "2 * tokens * d * p + vocab * d * (p - c)", f"{tables} + vocab * d")
@@ -124,8 +138,9 @@ def _rows(model: ModelConfig, mixing: Mixing, recomputed: bool) -> Iterator[Row]
     copies = 1 if model.lora_rank else 2  # of the matrix, and its gradient, in the format of products
     logits = f"min(tokens * vocab * c, {LOGITS_BYTES})"
     softmax = f"min(tokens, max({CHUNK_ROWS}, {CHUNK_LOGITS} // vocab)) * vocab * max(4, p)"
+    logits += "" if kernels.native_loss else f" + {softmax}"
     yield Row("logits, loss", f"tokens * d * c{gradient}",
-              f"tokens * d * c + {logits} + {softmax} + {copies} * vocab * d * c * cast", untied)  # fmt: skip
+              f"tokens * d * c + {logits} + {copies} * vocab * d * c * cast", untied)  # fmt: skip
 
 
 READS = {"query": "d", "key": "d", "value": "d", "attention.output": "query", "gate": "d", "up": "d", "mlp.output": "f"}

@@ -15,6 +15,9 @@ from limpid.machine import processors
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
+AHEAD = 2
+"""Pieces for each core that are begun or wait for one: a long one does not keep the other cores from going on."""
+
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
@@ -26,7 +29,7 @@ def one_thread_each() -> Iterator[None]:
 
 
 def in_order(work: Callable[[Given], Made], given: Iterable[Given]) -> Iterator[Made]:
-    """What `work` makes of each, in order; begun ahead is one for each core, so that few results wait in memory."""
+    """What `work` makes of each, in order; few are begun ahead, so that few results wait in memory."""
 
     def quiet(one: Given) -> Made:
         with np.errstate(all="ignore"):  # of each thread by itself
@@ -40,7 +43,7 @@ def in_order(work: Callable[[Given], Made], given: Iterable[Given]) -> Iterator[
         begun: deque[Future[Made]] = deque()
         try:
             for one in given:
-                if len(begun) == cores:
+                if len(begun) == AHEAD * cores:
                     yield begun.popleft().result()
                 begun.append(pool.submit(quiet, one))
             while begun:

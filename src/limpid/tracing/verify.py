@@ -137,19 +137,19 @@ def _verify(record: Record, report: Report) -> StepReport:
     known = {quantity.name: quantity for quantity in record.objective.quantities(record.config.model)}
     entries: dict[str, QuantityReport] = {}
     gradients: dict[str, Check] = {}
-    for number, compared in enumerate(compare_operations(record), 1):
-        report("redoing every operation in float64", number, len(known))
-        entries[compared.link.name] = _entry(record, known[compared.link.name], compared)
-        gradients.update({check.name: check for check in compared.backward})
-    gradients.update({check.name: check for check in _loss_gradient(record)})
-    for name, entry in entries.items():
-        entry.backward = gradients.get(name)
-    report("redoing the whole step and its update", 0, None)
-    came_in = [*_given(record), *check_targets(record), *check_drawn(record)]
     with one_thread_each(), ThreadPoolExecutor(1) as beside:
         end_to_end = beside.submit(redo, record)
+        for number, compared in enumerate(compare_operations(record), 1):
+            report("redoing every operation in float64", number, len(known))
+            entries[compared.link.name] = _entry(record, known[compared.link.name], compared)
+            gradients.update({check.name: check for check in compared.backward})
+        gradients.update({check.name: check for check in _loss_gradient(record)})
+        for name, entry in entries.items():
+            entry.backward = gradients.get(name)
+        report("redoing the whole step and its update", 0, None)
+        came_in = [*_given(record), *check_targets(record), *check_drawn(record)]
         account, update = loss_account(record), redo_update(record)
-    step = StepReport(record, came_in, list(entries.values()), [], account, end_to_end.result(), update)
+        step = StepReport(record, came_in, list(entries.values()), [], account, end_to_end.result(), update)
     for name, entry in entries.items():
         entry.drift = step.end_to_end.drift.get(name, 0.0)
     step.parameters = [_parameter(record, one, gradients, step) for one in record.trained]

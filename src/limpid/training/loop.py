@@ -132,9 +132,11 @@ def _keep_time(training: Training, metrics: MetricsLogger | NoMetrics, sampler: 
         return
     if budget.finish_seconds is None and state.step == UNTIMED_STEPS:
         budget.finish_seconds = rehearsed(training, sampler)
+    decayed = budget.decaying
     metrics.config = training.config = budget.adjust_all(training.config, state.step, state.mesh)
-    if budget.final and state.mesh.is_main:
+    if (budget.final or budget.decaying > decayed) and state.mesh.is_main:
         training.run.write_config(training.config)
+    if budget.final and state.mesh.is_main:
         metrics.say(f"step {state.step} | {training.config.run.max_steps} steps fit the time")
 
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
+
+from limpid.training import native_adamw
+
+PYTORCH_ADAMW_STEP = inspect.unwrap(torch.optim.AdamW.step)
 
 
 class Plain(Optimizer):
@@ -16,7 +23,31 @@ class Plain(Optimizer):
 
 
 class AdamW(Plain, torch.optim.AdamW):
-    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+    """PyTorch's fused one, to the same bits in limpid's own kernel where that is there: one call for all parameters."""
+
+    clip = 1.0
+    """What the next update multiplies gradients by before it reads them."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None if closure is None else closure()
+        clip, self.clip = self.clip, 1.0
+        if getattr(self, "found_inf", None) is None and native_adamw.serves(self.param_groups):
+            for group in self.param_groups:
+                native_adamw.update(group, self.state, clip)
+            return loss
+        if clip != 1:
+            torch._foreach_mul_([p.grad for p in self.moved() if p.grad is not None], clip)
+        PYTORCH_ADAMW_STEP(self)
+        return loss
+
+    def moved(self) -> list[Tensor]:
+        """The parameters that have a gradient."""
+        return [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+
+    def norm(self) -> float | None:
+        """The norm of all gradients, where the kernel forms it."""
+        return native_adamw.norm(self.moved()) if native_adamw.serves(self.param_groups) else None
 
 
 class Adam(Plain, torch.optim.Adam):

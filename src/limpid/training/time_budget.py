@@ -35,6 +35,8 @@ MOST_FORGOTTEN = 0.02
 """Of a weight in one step, at most: what the shortest texts allow."""
 UNTIMED_STEPS = 3
 """First steps of a run, which allocate and may compile, and say nothing about its speed."""
+LAST_STEPS = 2
+"""Steps before the end whose number stands: the state before the last one is kept, and there is only one last one."""
 FINAL_WRITES = 3
 """Checkpoints' worth of bytes that are written at the end: two checkpoints and the model's folder."""
 
@@ -86,10 +88,11 @@ class Deadline:
 
 @dataclass
 class StepBudget:
-    """Sets `max_steps` from the measured speed of steps, for as long as the schedule allows it.
+    """Sets `max_steps` from the clock after each step: the time left, at the mean speed of all steps so far.
 
-    Under warm-up–stable–decay no step before the decay depends on how many there are: until then the number may
-    change, and every step can still be replayed bit for bit.
+    Under warm-up–stable–decay no step before the decay depends on how many there are. In the decay the rate follows the
+    steps left, and so the time left: where other programs take the processors it goes on falling at the same pace.
+    The log has the number that each step was taken with, so that every step can be replayed bit for bit.
     """
 
     deadline_seconds: float
@@ -100,6 +103,8 @@ class StepBudget:
     """Time of writing the last checkpoints and the model's folder."""
     most_steps: int | None = None
     """Upper bound, whatever time there is."""
+    decaying: bool = False
+    """Whether the learning rate falls."""
     final: bool = False
     """Whether the number of steps stands."""
     _timed_from: tuple[int, float] | None = None  # step, clock
@@ -120,12 +125,13 @@ class StepBudget:
         if self.most_steps is not None:
             steps = max(step + 1, min(self.most_steps, steps))
         config = with_max_steps(config, steps)
-        self.final = decays_next(config, step)
+        self.decaying = decays_next(config, step)
+        self.final = self.decaying and steps - step <= LAST_STEPS
         return config
 
     def adjust_all(self, config: TrainConfig, step: int, mesh: Mesh) -> TrainConfig:
         """The same, by the clock of the main process, on every process."""
-        config, self.final = mesh.decided(lambda: (self.adjust(config, step), self.final))
+        config, self.decaying, self.final = mesh.decided(lambda: (self.adjust(config, step), self.decaying, self.final))
         return config
 
 

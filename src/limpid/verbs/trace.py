@@ -113,9 +113,10 @@ def verb(argv: Sequence[str]) -> int:
         reporter.progress("opening the step", 0)
         from limpid.api import trace as open_trace
         from limpid.schedule import TEXT_RATE
-        from limpid.training.allocator import keep_freed_memory
+        from limpid.training.allocator import keep_freed_memory, share_one_heap
 
         keep_freed_memory()
+        share_one_heap()
         opened_step = open_trace(flags.what, flags.step, flags.text, flags.output, reporter)
         opened_step.step  # noqa: B018  redone here, where it shows how far it is
     if flags.text is not None:

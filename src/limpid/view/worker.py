@@ -28,10 +28,11 @@ def record(asked: Mapping[str, Any], report: Report) -> None:
     run, number = Run(Path(asked["run"])), int(asked["step"])
     file = run.recorded_step(number)
     if not file.is_file():
-        from limpid.training.allocator import keep_freed_memory
+        from limpid.training.allocator import keep_freed_memory, share_one_heap
         from limpid.training.replay import record_past
 
         keep_freed_memory()
+        share_one_heap()
         file.parent.mkdir(exist_ok=True)
         record_past(run, number, report)
     make_view(file, report)

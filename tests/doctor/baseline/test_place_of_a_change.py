@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import limpid
 from doctor.baseline.small_gpt import Decoder, adamw, cross_entropy, trained, unlike
 
 
@@ -68,7 +69,7 @@ CHANGES: list[tuple[dict[str, Any], str, str, str]] = [
         "loss", "the loss", "the same loss has another gradient at the model's output",
     ),
     ({"before": swap("blocks.0.mlp.1", Doubled())}, "gradient", "blocks.0.mlp.1", "output of blocks.0.mlp.0 differs"),
-    ({"before": frozen}, "gradient", "pos.weight", "no gradient, then one"),
+    ({"before": frozen}, "model", "pos.weight", "requires no gradient, then it did"),
     ({"optimizer": only_vectors}, "update", "blocks.0.ln1.weight", "0.5 times what they were"),
     ({"after": scaled("head.weight", 0.5, at=4)}, "model", "model", "the weights are others than the update before"),
 ]  # fmt: skip
@@ -94,6 +95,45 @@ def test_a_change_is_named_where_it_is(
 def test_what_changes_at_a_later_step_is_told_there(baseline: Path) -> None:
     (finding,) = unlike(trained(baseline, after=scaled("head.weight", 0.5, at=4))[0])
     assert finding.step == 5
+
+
+class Parts(nn.ModuleDict):
+    """A model that is never called as a whole."""
+
+
+def in_parts(baseline: Path | None, clip_apart: bool = True, bias: float = 0.0) -> Any:
+    torch.manual_seed(0)
+    model = Parts({"actor": nn.Linear(6, 5), "critic": nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with limpid.watch(model, optimizer, say=False, baseline=baseline) as doctor:
+        for _ in range(8):
+            states = torch.randn(16, 6)
+            loss = model["actor"](states).logsumexp(-1).mean() + (model["critic"](states) - 20 - bias).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            for part in model.values() if clip_apart else (model,):
+                nn.utils.clip_grad_norm_(part.parameters(), 0.1)
+            optimizer.step()
+            doctor.step(loss)
+    return doctor
+
+
+def test_parts_of_a_model_may_be_called_alone(tmp_path: Path) -> None:
+    path = tmp_path / "loop.json"
+    in_parts(path)
+    assert not unlike(in_parts(path))
+    assert in_parts(path).watched.baseline.is_alike
+    (finding,) = unlike(in_parts(path, clip_apart=False))
+    assert (finding.step, finding.evidence["part"]) == (1, "gradient")
+    (finding,) = unlike(in_parts(path, bias=1.0))
+    assert (finding.step, finding.evidence["part"]) == (1, "loss")
+
+
+def test_calls_of_modules_are_as_they_were_when_the_loop_is_done(baseline: Path) -> None:
+    before = nn.Module.__call__
+    trained(baseline)
+    trained(baseline, steps=1)
+    assert nn.Module.__call__ is before
 
 
 def test_a_rate_that_is_given_is_a_notice(baseline: Path) -> None:

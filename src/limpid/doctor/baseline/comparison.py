@@ -106,10 +106,10 @@ class Comparison:
         if self.random_as_then:
             return False
         of_batch = (Kind.BATCH, Kind.GIVEN)
-        pairs = [p for p in self.matched.pairs if p.now.place.kind in of_batch and not p.now.place.name]
+        pairs = [p for p in self.matched.pairs if p.now.place.kind in of_batch and p.now.is_of_batch]
         varied = [p for p in pairs if p.now.sketch is not None and not _is_constant(p.now)]
         others = {id(unlike.pair.now) for unlike in self.unlike}
-        told = [u.difference for u in self.unlike if u.pair.now.place.kind in of_batch and not u.name]
+        told = [u.difference for u in self.unlike if u.pair.now.place.kind in of_batch and u.pair.now.is_of_batch]
         return all(id(p.now) in others for p in varied) and all(
             d is not None and d.factor is None and d.line is None and d.then.shape[1:] == d.now.shape[1:] for d in told
         )
@@ -120,7 +120,7 @@ class Comparison:
         given = [
             (p.then.sketch.shape, p.now.sketch.shape)
             for p in self.matched.pairs
-            if p.now.place.kind == Kind.GIVEN and not p.now.place.name and p.then.sketch and p.now.sketch
+            if p.now.place.kind == Kind.GIVEN and p.now.is_of_batch and p.then.sketch and p.now.sketch
         ]
         rows = [(then[0], now[0]) for then, now in given if then and now]
         return any(then != now for then, now in rows) and all(then[1:] == now[1:] for then, now in given)
@@ -143,7 +143,8 @@ class Comparison:
             if kind == Kind.WEIGHT and not self.first:
                 continue
             then, now = pair.then.sketch, pair.now.sketch
-            if then is None or now is None:
+            frees = kind == Kind.WEIGHT and pair.then.plain.get("trained") != pair.now.plain.get("trained")
+            if then is None or now is None or frees:
                 if then is not now:
                     yield Unlike(pair, None)
                 continue
@@ -158,7 +159,7 @@ class Comparison:
         assert then is not None
         assert now is not None
         norm = max(then.norm, now.norm)
-        from_outside = kind == Kind.BATCH or (kind == Kind.GIVEN and not pair.now.place.name) or kind == Kind.TARGET
+        from_outside = pair.now.is_of_batch
         if now.is_counted and then.is_counted:
             return 0.0 if from_outside or kind == Kind.BUFFER else WHOLE
         if kind == Kind.WEIGHT or from_outside:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 from limpid.doctor.baseline.run import Companion, Run
@@ -13,8 +14,8 @@ from limpid.doctor.loop_facts import Fact, LoopFacts
 
 LAST = 200
 """The last step whose facts are kept."""
-WRITTEN = (1, 2, 3, 5, 10, 25, 50, 100, 200)
-"""Steps at which a new file is written; and when the doctor is closed."""
+WRITTEN = (1, 2, 3, 4, 6, 8, 10, 16, 25, 50, 100, 200)
+"""Steps whose facts are kept, and at which a new file is written; and when the doctor is closed."""
 
 
 class Baseline:
@@ -62,8 +63,18 @@ class Baseline:
         for companion in self.companions:
             then = companion.run.facts.get(facts.step)
             if then is not None:
-                return facts.unlike(then)
+                return facts.unlike(then, self._seen)
         return {}
+
+    @cached_property
+    def _seen(self) -> dict[tuple[str, str], list[Fact]]:
+        """What each fact was at all steps that are kept of all runs."""
+        found: dict[tuple[str, str], list[Fact]] = {}
+        for companion in self.companions:
+            for held in companion.run.facts.values():
+                for fact in held.facts:
+                    found.setdefault((fact.part, fact.name), []).append(fact)
+        return found
 
     def close(self) -> None:
         """Write what is not written yet."""

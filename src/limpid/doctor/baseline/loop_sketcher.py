@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from limpid.doctor.baseline import trail
+from limpid.doctor.baseline import module_calls, trail
 from limpid.doctor.baseline.file import Baseline
-from limpid.doctor.baseline.sketcher import StepSketcher, states_of_random, tensors_of
+from limpid.doctor.baseline.sketcher import StepSketcher, is_compiled, states_of_random, tensors_of
 from limpid.doctor.baseline.trail import Line
 from limpid.doctor.loop_listener import LoopListener
 
@@ -51,19 +51,23 @@ class LoopSketcher:
         self.recorder, self.watched, self.baseline = recorder, recorder.watched, baseline
         self.first_step, self.number = first_step, first_step
         self._begin()
+        if not is_compiled(self.watched.info):
+            module_calls.listen(self)
+
+    def close(self) -> None:
+        module_calls.leave(self)
 
     def _begin(self) -> None:
         self.line = Line()
         sketched = self.number < self.first_step + SKETCHED
-        self.sketcher = StepSketcher(self.watched, self.number, self._is_paused) if sketched else None
+        self.sketcher = StepSketcher(self.watched) if sketched else None
+        if not sketched:
+            module_calls.leave(self)
         self.inside: bool | None = None  # of a pass: whether it is of the outer model
         self.depth = 0  # of backward passes
         self.updated = self.stands_for_all = False
         self.least = 0  # of the digests of passes
         self._result: Any = None  # of the last loss function
-
-    def _is_paused(self) -> bool:
-        return self.recorder.is_paused
 
     def finish(self, record: StepRecord | None = None) -> None:
         """The step has ended; `record` where it is judged already."""
@@ -86,6 +90,33 @@ class LoopSketcher:
         """Before the loop's report is."""
         if self.sketcher is not None:
             self.sketcher.reported(batch)
+        if not self.line.passes:
+            self.line.batch = trail.digest(tensor for _, tensor in tensors_of(batch, numpy=True))
+
+    def wants_calls(self) -> bool:
+        """Whether a call of a module is a part of a pass that is learned from, and of a step that is sketched."""
+        asleep = self.recorder.is_paused or self.recorder.skipped.too_many
+        return self.sketcher is not None and not asleep and not self.depth and torch.is_grad_enabled()
+
+    def before_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What has to be known after it."""
+        with self.recorder.skipped.noting("baseline"), torch.no_grad():
+            if self.updated and id(module) in self.sketcher_now.modules:
+                self.finish(self._record)
+            if self.sketcher is not None:
+                return self.sketcher, self.sketcher.before_call(module, args, kwargs)
+        return None
+
+    def after_call(self, module: nn.Module, known: Any, output: Any) -> None:
+        if known is not None and known[1] is not None:
+            with self.recorder.skipped.noting("baseline"), torch.no_grad():
+                known[0].after_call(module, known[1], output)
+
+    @property
+    def sketcher_now(self) -> StepSketcher:
+        """Of a step that is sketched."""
+        assert self.sketcher is not None
+        return self.sketcher
 
     @unseen
     def on_forward(self, learns: bool, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -164,6 +195,8 @@ class LoopSketcher:
 
     @unseen
     def on_backward(self, learns: bool, root: Any, inputs: Any) -> None:
+        if self.updated and not self.depth:
+            self.finish(self._record)
         if self.sketcher is not None and not self.depth:
             self.sketcher.ends_in(root)
         self.depth += 1
@@ -174,6 +207,8 @@ class LoopSketcher:
 
     @unseen
     def on_update_begins(self, learns: bool, optimizer: Any) -> None:
+        if self.line.start is None:
+            self.line.random, self.line.start = states_of_random(), trail.of_weights(self.watched.info)
         self.line.rates += [float(group.get("lr") or 0.0) for group in optimizer.param_groups]
         if self.sketcher is not None:
             self.sketcher.update_begins()

@@ -94,7 +94,7 @@ def _inputs(step: StepSketch) -> dict[int, tuple[str, ...]]:
     """What tells the inputs of each pass from others'."""
     found: dict[int, list[str]] = {}
     for moment in step.of(Kind.GIVEN):
-        if not moment.place.name and moment.sketch is not None:
+        if moment.is_of_batch and moment.sketch is not None:
             key = f"{moment.sketch.shape} {' '.join(f'{x:.5g}' for x in moment.sketch.sums)}"
             found.setdefault(moment.place.forward, []).append(key)
     return {number: tuple(sorted(keys)) for number, keys in found.items()}

@@ -1,45 +1,53 @@
-"""Every call of a module inside one forward pass, whoever made the module, without a hook on any."""
+"""Every call of a module, whoever made the module, without a hook on any."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+import weakref
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
-Before = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any]
-After = Callable[[nn.Module, Any, Any], None]
+
+class CallListener(Protocol):
+    """Who is told of calls of modules on the thread that began to listen."""
+
+    def wants_calls(self) -> bool: ...
+    def before_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    def after_call(self, module: nn.Module, known: Any, output: Any) -> None: ...
 
 
-class ModuleCalls:
-    """Tells of calls on this thread from `begin` to `end`; the call itself is passed on as it is."""
+_listeners: list[tuple[weakref.ref[CallListener], int]] = []
+"""Each with its thread; nothing here keeps one alive."""
+_original: list[Any] = []
+"""nn.Module.__call__ as it was, while somebody listens."""
 
-    busy = False
-    """Whether somebody is told of calls: one at a time, so that what was there comes back."""
 
-    def __init__(self, before: Before, after: After, is_paused: Callable[[], bool]) -> None:
-        self.before, self.after, self.is_paused = before, after, is_paused
-        self._original: Any = None
+def listen(listener: CallListener) -> None:
+    """Tell this one of calls, which are passed on as they are."""
+    _listeners.append((weakref.ref(listener), threading.get_ident()))
+    if _original:
+        return
+    original = nn.Module.__call__
+    _original.append(original)
 
-    def begin(self) -> None:
-        if ModuleCalls.busy:
-            return
-        original, here = nn.Module.__call__, threading.get_ident()
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return original(module, *args, **kwargs)
+        here = threading.get_ident()
+        told = [one for ref, thread in _listeners if thread == here and (one := ref()) is not None]
+        known = [(one, one.before_call(module, args, kwargs)) for one in told if one.wants_calls()]
+        output = original(module, *args, **kwargs)
+        for one, what in known:
+            one.after_call(module, what, output)
+        return output
 
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != here or torch.compiler.is_compiling() or self.is_paused():
-                return original(module, *args, **kwargs)
-            known = self.before(module, args, kwargs)
-            output = original(module, *args, **kwargs)
-            self.after(module, known, output)
-            return output
+    setattr(nn.Module, "__call__", call)  # noqa: B010  mypy takes it for a method of an instance
 
-        self._original, ModuleCalls.busy = original, True
-        setattr(nn.Module, "__call__", call)  # noqa: B010  mypy takes it for a method of an instance
 
-    def end(self) -> None:
-        if self._original is not None:
-            setattr(nn.Module, "__call__", self._original)  # noqa: B010
-            self._original, ModuleCalls.busy = None, False
+def leave(listener: CallListener) -> None:
+    """Tell this one no more, nor those that are gone; the last one leaves everything as it was."""
+    _listeners[:] = [entry for entry in _listeners if entry[0]() not in (None, listener)]
+    if not _listeners and _original:
+        setattr(nn.Module, "__call__", _original.pop())  # noqa: B010

@@ -6,7 +6,7 @@ import random
 import weakref
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from limpid.doctor.baseline import tolerance
-from limpid.doctor.baseline.module_calls import ModuleCalls
 from limpid.doctor.baseline.sketch import Array, made, read, sketch
 from limpid.doctor.baseline.step_sketch import Kind, Moment, Place, StepSketch
 from limpid.doctor.calls import LABEL_NAMES, Call
 from limpid.doctor.micro_batches import ANSWER_MASKS
 
 if TYPE_CHECKING:
+    from limpid.doctor.model_info import ModelInfo
     from limpid.doctor.watched import Watched
 
 Known = tuple[str, int, str, dict[str, str]]
@@ -34,13 +34,13 @@ PRECISIONS = {"high": 2.0**-10, "medium": 2.0**-7}
 class StepSketcher:
     """One step, from its first forward pass on."""
 
-    def __init__(self, watched: Watched, number: int, is_paused: Callable[[], bool]) -> None:
+    def __init__(self, watched: Watched) -> None:
         self.watched, self.info = watched, watched.info
-        self.step = StepSketch(compiled=any(type(m).__name__ == "OptimizedModule" for m in self.info.outer.modules()))
-        self.step.compiled |= self.info.compiled
-        self.number, self.passes = number, 0
+        self.step = StepSketch(compiled=is_compiled(watched.info))
+        self.passes = 0
+        self.began = False
+        self.inside = self.in_parts = False  # of a pass of the whole model; of one whose modules the loop calls itself
         self.modules = {id(module): name for name, module in self.info.model.named_modules()}
-        self._calls = ModuleCalls(self._before, self._after, is_paused)
         self._known: dict[int, tuple[Any, int, str]] = {}  # tensors that are sketched, their version, what they are
         self._counts: Counter[str] = Counter()
         self._depth = 0
@@ -52,22 +52,25 @@ class StepSketcher:
 
     def begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pass that is learned from."""
-        if not self.passes:
-            self._start()
-        self._counts.clear()
-        self._depth, self._state = 0, state_of_torch()
-        self._began = self._state
+        self._begin_pass()
+        self.inside = True
         call = Call.to(self.info.model, args, kwargs)
         named = dict(zip(call.names, args, strict=False)) if call.names else dict(zip("0123456789", args, strict=False))
         for name, tensor in tensors_of(named | kwargs):
             part = "labels" if name.partition(".")[0] in LABEL_NAMES else "data"
             self._keep(Place(Kind.GIVEN, self.passes, "", 0, name), part, tensor)
-        if not self.passes and not self.step.compiled:
-            self._calls.begin()
+
+    def _begin_pass(self) -> None:
+        if not self.began:
+            self.began = True
+            self._start()
+        self._counts.clear()
+        self._depth, self._state = 0, state_of_torch()
+        self._began = self._state
 
     def gave(self, output: Any) -> None:
         """What the whole model returned; whatever came of the pass."""
-        self._calls.end()
+        self.inside = False
         self._known.clear()
         for name, tensor in tensors_of(output):
             if tensor.is_floating_point():
@@ -100,10 +103,20 @@ class StepSketcher:
                 eps = PRECISIONS.get(torch.get_float32_matmul_precision(), eps)
             self.step.eps = max(self.step.eps, eps)
 
-    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Known:
+    def before_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Known | None:
+        """A module is called: inside of a pass of the whole model, or by the loop itself."""
+        if not self.inside and not self._depth:
+            if id(module) not in self.modules or module in (self.info.outer, self.info.model, self.info.core):
+                return None  # of others; or told of as a pass
+            if not self.in_parts:
+                self.in_parts = True
+                self._begin_pass()
+        if self.inside and self.passes:
+            return None  # of several passes the first is looked into
         name = self.modules.get(id(module), f"{type(module).__name__}, of no module")
         count = self._counts[name]
         self._counts[name] += 1
+        from_outside = not self.inside and not self._depth
         self._depth += 1
         state = state_of_torch()
         drew, self._state = self._state if self._state != state else "", state  # the code between two modules
@@ -114,11 +127,13 @@ class StepSketcher:
                 if known is not None and known[0]() is tensor and known[1] == _version(tensor):
                     sources[f"input {index}"] = known[2]
                 else:
-                    part = _part_of(module, tensor)
+                    is_data = from_outside and not tensor.requires_grad
+                    part = "data" if is_data else _part_of(module, tensor)
                     self._keep(Place(Kind.GIVEN, self.passes, name, count, index), part, tensor, None, drew)
         return name, count, state, sources
 
-    def _after(self, module: nn.Module, known: Known, output: Any) -> None:
+    def after_call(self, module: nn.Module, known: Known, output: Any) -> None:
+        """What it returned."""
         name, count, state, sources = known
         self._depth -= 1
         self._state = state_of_torch()
@@ -162,16 +177,24 @@ class StepSketcher:
         """What a loss function is given, outside of the model or inside."""
         for kind, part, value in ((Kind.SCORED, "loss", given), (Kind.TARGET, "labels", target)):
             if isinstance(value, Tensor):
-                place = Place(kind, max(0, self.passes - 1), function)
+                place = Place(kind, self._pass, function)
                 index = sum(m.place[:3] == place[:3] for m in self.step.moments)
                 self._keep(place._replace(call=index), part, value)
 
     def ends_in(self, root: Any) -> None:
         """What a backward pass begins at."""
+        if not self.began:
+            self._begin_pass()
         for _, tensor in tensors_of(root):
-            index = sum(m.place[:2] == (Kind.LOSS, self.passes - 1) for m in self.step.moments)
-            place = Place(Kind.LOSS, max(0, self.passes - 1), "", index)
-            self._keep(place, "loss", tensor / (self.watched.scale or 1.0))
+            index = sum(m.place[:2] == (Kind.LOSS, self._pass) for m in self.step.moments)
+            self._keep(Place(Kind.LOSS, self._pass, "", index), "loss", tensor / (self.watched.scale or 1.0))
+        self.passes += self.in_parts
+        self.in_parts = False
+
+    @property
+    def _pass(self) -> int:
+        """The pass that runs, or the last."""
+        return self.passes if self.in_parts else max(0, self.passes - 1)
 
     def reported(self, batch: Any) -> None:
         """What the loop says its batch is."""
@@ -207,7 +230,6 @@ class StepSketcher:
 
     def finish(self) -> StepSketch:
         """The step, once it has ended."""
-        self._calls.end()
         for name in self._before_update:
             self.step.moments.append(self._moved.get(name) or Moment(Place(Kind.UPDATE, 0, name), "update", None))
         self._before_update = {}
@@ -238,6 +260,11 @@ class StepSketcher:
         kept = [m.sketch for m in self.step.of(Kind.GRADIENT) if m.sketch is not None]
         count = sum(s.count for s in kept)
         return float(np.sqrt(sum(s.norm**2 for s in kept) / count)) if count else 0.0
+
+
+def is_compiled(info: ModelInfo) -> bool:
+    """Whether a part of the model is compiled: what is called inside of it is not told of."""
+    return info.compiled or any(type(module).__name__ == "OptimizedModule" for module in info.outer.modules())
 
 
 def _part_of(module: nn.Module, tensor: Tensor) -> str:

@@ -47,6 +47,12 @@ class Moment:
     plain: dict[str, Any] = field(default_factory=dict)  # plain attributes of the module that made it
     depth: int = 0  # modules around it
 
+    @property
+    def is_of_batch(self) -> bool:
+        """Whether it came from outside of the model, as inputs and targets do."""
+        kind = self.place.kind
+        return kind in (Kind.BATCH, Kind.TARGET) or (kind == Kind.GIVEN and self.part in ("data", "labels"))
+
 
 @dataclass
 class StepSketch:

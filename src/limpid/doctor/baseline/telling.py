@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from limpid.doctor.baseline.comparison import Comparison, Unlike, is_another_draw
-from limpid.doctor.baseline.step_sketch import Kind, Moment
+from limpid.doctor.baseline.step_sketch import Kind
 
 SHOWN = 3
 """Tensors that are named; all are in the evidence."""
@@ -77,11 +77,11 @@ def _of_weights(comparison: Comparison) -> Words:
 
 def _of_batch(comparison: Comparison, first: Unlike) -> Words:
     kinds = (Kind.BATCH, Kind.GIVEN, Kind.TARGET)
-    unlike = [u for u in comparison.of(*kinds) if u.part in ("data", "labels") and _is_of_batch(u.pair.now)]
+    unlike = [u for u in comparison.of(*kinds) if u.part in ("data", "labels") and u.pair.now.is_of_batch]
     same = [
         _named(Unlike(p, None))
         for p in comparison.matched.pairs
-        if p.now.place.kind == Kind.GIVEN and _is_of_batch(p.now) and all(u.pair.now is not p.now for u in unlike)
+        if p.now.place.kind == Kind.GIVEN and p.now.is_of_batch and all(u.pair.now is not p.now for u in unlike)
     ]
     labels_alone = all(u.part == "labels" for u in unlike)
     part = "labels" if labels_alone else "data"
@@ -159,6 +159,9 @@ def _of_tensors(comparison: Comparison, kind: Kind) -> Words:
     factors = [u.factor for u in unlike]
     one = next((f for f in factors if f is not None), None)
     shared = one is not None and all(f is not None and abs(f / one - 1) < ALIKE for f in factors)
+    if kind == Kind.GRADIENT and len(unlike) == total and all(u.pair.now.sketch is None for u in unlike):
+        says = f"none of {total} tensors has a gradient any more, though the loss is as it was."
+        return "loss", "the loss", says, "a loss that is detached, or made anew from its number"
     if shared and len(unlike) > 1:
         says = f"{of}s of {len(unlike)} of {total} tensors are {one:.4g} times what they were"
         says += "" if len(unlike) == total else f" ({_few([u.name for u in unlike])})"
@@ -208,10 +211,6 @@ def _settings(comparison: Comparison, name: str) -> list[str]:
     return []
 
 
-def _is_of_batch(moment: Moment) -> bool:
-    return moment.place.kind in (Kind.BATCH, Kind.TARGET) or (moment.place.kind == Kind.GIVEN and not moment.place.name)
-
-
 def _once(unlike: Sequence[Unlike]) -> list[Unlike]:
     """One tensor is seen as the loop reports it, as the model is given it, and as a loss is."""
     found: list[Unlike] = []
@@ -249,6 +248,9 @@ def _named(one: Unlike) -> str:
 
 
 def _how(one: Unlike) -> str:
+    if one.pair.now.place.kind == Kind.WEIGHT and one.difference is None:
+        trained = one.pair.now.plain.get("trained")
+        return "requires a gradient, then not" if trained else "requires no gradient, then it did"
     if one.difference is None:
         there = one.pair.now.sketch is not None
         none = "an update" if one.pair.now.place.kind == Kind.UPDATE else "a gradient"

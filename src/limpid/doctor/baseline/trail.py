@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from limpid.doctor.baseline.sketch import Sketch, sketch
+from limpid.doctor.baseline.sketch import PACKED, Sketch, sketch
 from limpid.doctor.weights import sample
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ class Parting:
         if self._jumps("outputs", _distance(then.outputs, now.outputs)):
             return "model", f"the same weights and inputs give other outputs{_by(then.outputs, now.outputs)}"
         if self._jumps("loss", _apart(then.loss, now.loss)):
-            return "loss", f"the same outputs have another loss: {now.loss:.6g}, then {then.loss:.6g}"
+            what = "outputs have" if now.outputs is not None else "weights and batch have"
+            return "loss", f"the same {what} another loss: {now.loss:.6g}, then {then.loss:.6g}"
         if self._jumps("norm", _apart(then.norm, now.norm)):
             return "gradient", f"the same loss has another gradient: norm {now.norm:.6g}, then {then.norm:.6g}"
         if len(now.rates) == len(then.rates):
@@ -123,7 +124,7 @@ class Parting:
 
     def _jumps(self, what: str, distance: float) -> bool:
         known = max(self.apart.values(), default=0.0)
-        if distance > max(self.near, JUMP * known):
+        if distance > max(self.near, PACKED, JUMP * known):
             return True
         self.apart[what] = max(distance, self.apart.get(what, 0.0))
         return False

@@ -2,7 +2,7 @@
 
 Where other programs hold the processors, threads that meet several times per position wait for one another, and one
 thread alone is faster, ten times at worst. No number of the system says so on every machine; the clock does.
-Bits do not depend on the choice: every sum has one order (kernels.py).
+Bits do not depend on the choice: every sum has one order (kernels/).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numba
 import torch
 
-from limpid.generation.cpu.kernels import PARALLEL
+from limpid.generation.cpu.kernels.compiled import PARALLEL
 
 TRIAL = 2
 """Positions timed of each choice: the faster one counts, so that a pause of the system decides nothing."""

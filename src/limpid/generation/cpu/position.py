@@ -20,8 +20,8 @@ from numba import typeof
 from torch import Tensor
 
 from limpid.config import WeightFormat
-from limpid.generation.cpu import kernels
-from limpid.generation.cpu.kernels import decode_position
+from limpid.generation.cpu.kernels import decode
+from limpid.generation.cpu.kernels.decode import decode_position
 from limpid.generation.cpu.pace import Pace
 from limpid.generation.cpu.seen import Seen, matrices, no_room, quantities, room_for
 from limpid.generation.cpu.weights import Options, Weights, options_of, rotation_tables, stack_weights
@@ -54,6 +54,7 @@ class Given(NamedTuple):
     padding: Array
     length: int
     seen: Seen
+    workers: int
 
 
 class PositionDecoder:
@@ -71,7 +72,7 @@ class PositionDecoder:
     def _compile(self, cache: Cache) -> None:
         """Have the kernels for arrays of these formats; nobody is waited for where this process has them."""
         given = self._given(torch.zeros(1, 1, dtype=torch.int64), cache, None)
-        if tuple(map(typeof, given)) not in kernels.decode_position.overloads:
+        if tuple(map(typeof, given)) not in decode.decode_position.overloads:
             with alone_compiling(), self.pace.timed():
                 decode_position(*given)
 
@@ -97,7 +98,8 @@ class PositionDecoder:
         keys, values = cache.keys.numpy(), cache.values.numpy()
         weights = self._weights(cache)
         seen = self.nothing if observe is None else room_for(weights, self.options, x, keys.shape[4])
-        return Given(x.copy(), weights, self.options, keys, values, padding, cache.length, seen)
+        workers = self.pace.threads if observe is None else 1  # what is kept is copied between stages
+        return Given(x.copy(), weights, self.options, keys, values, padding, cache.length, seen, workers)
 
     def matrices(self) -> dict[str, Float[Array, "out in"]]:
         """Every matrix as it is read, exact; the one that makes logits as logits.weight."""
@@ -138,5 +140,5 @@ def compile_lock() -> Path:
     The cache lies beside the kernels, so that another installation need not wait.
     """
     user = getattr(os, "getuid", getpass.getuser)()
-    here = hashlib.blake2b(kernels.__file__.encode(), digest_size=8).hexdigest()
+    here = hashlib.blake2b(decode.__file__.encode(), digest_size=8).hexdigest()
     return Path(tempfile.gettempdir()) / f"limpid-compile-{user}-{here}.lock"

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from limpid.config import ModelConfig
-from limpid.generation.cpu.weights import Array, Matrix, Options, Weights
+from limpid.generation.cpu.packing import Packed, unpacked
+from limpid.generation.cpu.weights import Array, Options, Weights
 
 
 class Seen(NamedTuple):
@@ -39,7 +40,7 @@ def no_room(dtype: np.dtype[np.floating]) -> Seen:
 
 def room_for(weights: Weights, options: Options, x: Float[Array, "batch d_model"], d_head: int) -> Seen:
     """Room for everything that a model makes of `x`."""
-    blocks, d_ff = len(weights.mlp_output.entries), weights.mlp_output.entries.shape[2]
+    blocks = len(weights.mlp_output)
     none, count = no_room(x.dtype), options.num_heads + 2 * options.num_kv_heads
 
     def room(*shape: int) -> Array:
@@ -55,8 +56,8 @@ def room_for(weights: Weights, options: Options, x: Float[Array, "batch d_model"
         attention_output=room(stream),
         residual1=room(stream),
         norm2=room(stream),
-        gate_up=room(weights.gate_up.entries.shape[1]),
-        hidden=room(d_ff),
+        gate_up=room(2 * options.d_ff if options.gated else options.d_ff),
+        hidden=room(options.d_ff),
         mlp_output=room(stream),
         residual2=room(stream),
         final_norm=room(stream)[:1] if options.pre_norm else none.final_norm,
@@ -95,23 +96,29 @@ def matrices(weights: Weights, config: ModelConfig) -> Iterator[tuple[str, Float
     """Every matrix with the exact numbers that its format stands for; the one that makes logits as logits.weight."""
     sizes = config.sizes
     query, key = config.num_heads * sizes.d_head, sizes.num_kv_heads * sizes.d_head
-    gate = {"mlp.gate": sizes.d_ff} if config.mlp == "gated" else {}
+    w, projections = weights, {"attention.query": query, "attention.key": key, "attention.value": key}
+    up = _exact(w.gate_up, w.gate_up_scale, sizes.d_ff, 2 if config.mlp == "gated" else 1)
     stacks = (
-        (weights.query_key_value, {"attention.query": query, "attention.key": key, "attention.value": key}),
-        (weights.attention_output, {"attention.output": config.d_model}),
-        (weights.gate_up, gate | {"mlp.up": sizes.d_ff}),
-        (weights.mlp_output, {"mlp.output": config.d_model}),
+        (_exact(w.query_key_value, w.query_key_value_scale, query + 2 * key), projections),
+        (
+            _exact(w.attention_output, w.attention_output_scale, config.d_model),
+            {"attention.output": config.d_model},
+        ),
+        (up, {"mlp.gate": sizes.d_ff, "mlp.up": sizes.d_ff} if config.mlp == "gated" else {"mlp.up": sizes.d_ff}),
+        (_exact(w.mlp_output, w.mlp_output_scale, config.d_model), {"mlp.output": config.d_model}),
     )
     for stack, parts in stacks:
         rows = np.cumsum(list(parts.values()))[:-1]
-        for i, block in enumerate(_exact(stack)):
+        for i, block in enumerate(stack):
             for name, matrix in zip(parts, np.split(block, rows), strict=True):
                 yield f"blocks.{i}.{name}.weight", matrix
-    yield "logits.weight", _exact(weights.output_matrix)[0]
+    yield "logits.weight", _exact(w.output_matrix, w.output_matrix_scale, config.vocab_size)[0]
 
 
-def _exact(matrix: Matrix) -> Float[Array, "block out in"]:
-    if matrix.entries.dtype == np.uint16:  # the upper half of a float32
-        return (matrix.entries.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    entries = matrix.entries.astype(np.float64)
-    return entries * matrix.scale.astype(np.float64)[..., None] if matrix.scale.size else entries
+def _exact(groups: Packed, scale: Array, out: int, parts: int = 1) -> Float[Array, "block rows in"]:
+    """Matrices of so many rows, the groups of one or two of which alternate, one below the other."""
+    stored = np.concatenate([unpacked(groups[:, part::parts], out) for part in range(parts)], 1)
+    if stored.dtype == np.uint16:  # the upper half of a float32
+        return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    entries = stored.astype(np.float64)
+    return entries * scale.astype(np.float64)[..., None] if scale.size else entries

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from limpid.config import ModelConfig, WeightFormat
-from limpid.generation.cpu.kernels import ACTIVATIONS
+from limpid.generation.cpu.kernels.functions import ACTIVATIONS
+from limpid.generation.cpu.packing import packed
 from limpid.model.embedding import Rotation
 from limpid.model.linear import merge
 from limpid.model.transformer import Transformer
@@ -20,33 +21,35 @@ Array = NDArray[np.floating]
 NO_WINDOW = np.iinfo(np.int64).max
 
 
-class Matrix(NamedTuple):
-    """(block, out, in) in the format in which it is read: as x is, bfloat16's bits as uint16, or int8."""
-
-    entries: NDArray[Any]
-    scale: Array  # (block, out), what an int8 row is multiplied by; empty for other formats
-
-
 class Weights(NamedTuple):
-    """Of all blocks, stacked by kind, matrices as (block, out, in). What the model lacks is empty."""
+    """Of all blocks, stacked by kind. What the model lacks is empty.
+
+    Matrices are (block, group, entries), see packing.py, in the format in which they are read: as x is, bfloat16's bits
+    as uint16, or int8; scales (block, out) are what an int8 row is multiplied by, empty for other formats.
+    """
 
     norm1: Array
     norm1_bias: Array
-    query_key_value: Matrix
+    query_key_value: NDArray[Any]
+    query_key_value_scale: Array
     query_key_value_bias: Array
     query_norm: Array
     key_norm: Array
-    attention_output: Matrix
+    attention_output: NDArray[Any]
+    attention_output_scale: Array
     attention_output_bias: Array
     norm2: Array
     norm2_bias: Array
-    gate_up: Matrix  # gate, if there is one, and up
+    gate_up: NDArray[Any]  # groups of gate, if there is one, and of up in turn
+    gate_up_scale: Array  # gate, if there is one, and up
     gate_up_bias: Array
-    mlp_output: Matrix
+    mlp_output: NDArray[Any]
+    mlp_output_scale: Array
     mlp_output_bias: Array
     final_norm: Array
     final_norm_bias: Array
-    output_matrix: Matrix
+    output_matrix: NDArray[Any]
+    output_matrix_scale: Array
     cos: Array  # (position, pair)
     sin: Array
     window: NDArray[np.int64]  # (block)
@@ -57,6 +60,8 @@ class Options(NamedTuple):
 
     num_heads: int
     num_kv_heads: int
+    d_ff: int
+    vocab_size: int
     activation: int  # place in ACTIVATIONS
     gated: bool
     layer_norm: bool
@@ -70,6 +75,8 @@ def options_of(config: ModelConfig) -> Options:
     return Options(
         config.num_heads,
         config.sizes.num_kv_heads,
+        config.sizes.d_ff,
+        config.vocab_size,
         ACTIVATIONS.index(config.activation),
         config.mlp == "gated",
         config.norm == "layer",
@@ -88,13 +95,20 @@ def stack_weights(model: Transformer, weights: WeightFormat) -> Weights:
         parts = [[learned.get(f"blocks.{i}.{name}", _empty(model)) for name in names] for i in blocks]
         return np.stack([np.concatenate(part) if part[0].size else part[0] for part in parts])
 
-    def joined(*modules: str) -> tuple[Matrix, Array]:
-        entries = stacked(*(f"{module}.weight" for module in modules))
-        return pack(entries, weights), stacked(*(f"{module}.bias" for module in modules))
+    def joined(*modules: str) -> tuple[Any, Array, Array]:
+        made, scale = in_format(stacked(*(f"{module}.weight" for module in modules)), weights)
+        return packed(made), scale, stacked(*(f"{module}.bias" for module in modules))
+
+    def alternating(*modules: str) -> tuple[Any, Array, Array]:
+        made, scales = zip(*(in_format(stacked(f"{module}.weight"), weights) for module in modules), strict=True)
+        return packed(*made), np.concatenate(scales, -1), stacked(*(f"{module}.bias" for module in modules))
 
     def gains(module: str) -> tuple[Array, Array]:
         return stacked(f"{module}.weight"), stacked(f"{module}.bias")
 
+    output_matrix, output_scale = in_format(
+        learned["embed.tokens.weight" if config.tied else "logits.weight"][None], weights
+    )
     return Weights(
         *gains("norm1"),
         *joined("attention.query", "attention.key", "attention.value"),
@@ -102,29 +116,30 @@ def stack_weights(model: Transformer, weights: WeightFormat) -> Weights:
         stacked("attention.key_norm.weight"),
         *joined("attention.output"),
         *gains("norm2"),
-        *joined(*(("mlp.gate",) if config.mlp == "gated" else ()), "mlp.up"),
+        *alternating(*(("mlp.gate",) if config.mlp == "gated" else ()), "mlp.up"),
         *joined("mlp.output"),
         learned.get("final_norm.weight", _empty(model)),
         learned.get("final_norm.bias", _empty(model)),
-        pack(learned["embed.tokens.weight" if config.tied else "logits.weight"][None], weights),
+        packed(output_matrix),
+        output_scale,
         *rotation_tables(model.rotation, 0, model.compute),
         np.array([config.window(i) or NO_WINDOW for i in blocks], dtype=np.int64),
     )
 
 
-def pack(entries: Float[np.ndarray, "block out in"], weights: WeightFormat) -> Matrix:
-    """A stack of matrices in the format in which it is to be read.
+def in_format(entries: Float[np.ndarray, "block out in"], weights: WeightFormat) -> tuple[NDArray[Any], Array]:
+    """A stack of matrices in the format in which it is to be read, and the scale of each row, if it has one.
 
     int8: each row in units of its largest entry over 127, rounded to nearest. Source: Dettmers et al. 2022, section
-    2.1, arXiv:2208.07339 (row-wise absolute maximum). NumPy's own memory comes in huge pages, torch's does not.
+    2.1, arXiv:2208.07339 (row-wise absolute maximum).
     """
     if weights == "bf16":
         half = torch.from_numpy(entries).to(torch.bfloat16)  # nearest, ties to even
-        return Matrix(half.view(torch.uint16).numpy().copy(), np.empty((len(entries), 0), np.float32))
+        return half.view(torch.uint16).numpy(), np.empty((len(entries), 0), np.float32)
     if weights == "int8":
         scale = np.maximum(np.abs(entries).max(-1), np.finfo(np.float32).tiny) / 127
-        return Matrix(np.rint(entries / scale[..., None]).astype(np.int8), scale.astype(np.float32))
-    return Matrix(entries.copy(), np.empty((len(entries), 0), entries.dtype))
+        return np.rint(entries / scale[..., None]).astype(np.int8), scale.astype(np.float32)
+    return entries, np.empty((len(entries), 0), entries.dtype)
 
 
 def _empty(model: Transformer) -> Array:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from limpid import kernel_limits
+from limpid.model.kernels import native_cross_entropy
 from limpid.quantities import NO_LABEL
 
 
@@ -40,14 +41,16 @@ class LinearCrossEntropy(torch.autograd.Function):
         with_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         x_bar, weight_bar = torch.empty_like(x), None
         count = kernel_limits.logits_rows(weight.shape[0], weight.dtype.itemsize)
-        chunk_rows = kernel_limits.softmax_rows(weight.shape[0])
-        buffer = x.new_empty((min(chunk_rows, len(x)), weight.shape[0]), dtype=wide)
-        total = x.new_zeros((), dtype=wide)
+        total, buffer = x.new_zeros((), dtype=wide), None
+        if not (with_gradient and native_cross_entropy.serves(x)):
+            chunk_rows = kernel_limits.softmax_rows(weight.shape[0])
+            buffer = x.new_empty((max(1, min(chunk_rows, len(x))), weight.shape[0]), dtype=wide)
         for rows, answers, bar in zip(x.split(count), targets.split(count), x_bar.split(count), strict=True):
             logits = rows @ weight.T
-            parts = (logits.split(chunk_rows), answers.split(chunk_rows))
-            for part, answer in zip(*parts, strict=True):
-                total += chunk_loss(part, answer, scale / labels, buffer[: len(part)], with_gradient)
+            if buffer is None:
+                total += native_cross_entropy.row_losses(logits, answers, scale / labels).sum()
+            else:
+                total += _rows_loss(logits, answers, scale / labels, buffer, with_gradient)
             if with_gradient:
                 torch.mm(logits, weight, out=bar)
             if ctx.needs_input_grad[1]:
@@ -66,6 +69,15 @@ class LinearCrossEntropy(torch.autograd.Function):
             hidden_bar = hidden_bar * factor.to(hidden_bar.dtype)
             matrix_bar = None if matrix_bar is None else matrix_bar * factor.to(matrix_bar.dtype)
         return hidden_bar, matrix_bar, None, None, None
+
+
+def _rows_loss(logits: Tensor, targets: Tensor, weight: float, buffer: Tensor, with_gradient: bool) -> Tensor:
+    """`chunk_loss` of all rows, as many at a time as the buffer has room for."""
+    chunks = zip(logits.split(len(buffer)), targets.split(len(buffer)), strict=True)
+    total = buffer.new_zeros(())
+    for part, answer in chunks:
+        total += chunk_loss(part, answer, weight, buffer[: len(part)], with_gradient)
+    return total
 
 
 def chunk_loss(logits: Tensor, targets: Tensor, weight: float, buffer: Tensor, with_gradient: bool) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,13 +17,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from limpid.kernel_limits import has_native_attention
+from limpid.model.kernels.unseen import is_unseen
 from limpid.native.build import library
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def serves(device: str, dtype: torch.dtype, d_head: int) -> bool:
     """Whether the kernel is there for heads of this kind."""
     return device == "cpu" and dtype == torch.bfloat16 and has_native_attention(d_head) and library() is not None
+
+
+serves._dynamo_marked_constant = True  # type: ignore[attr-defined]  # PyTorch's decorator would load the compiler
 
 
 def native_attention(
@@ -43,15 +47,14 @@ class NativeAttention(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
         ctx.save_for_backward(query, key, value)
         ctx.window = window
-        return torch.ops.limpid.attention(query, key, value, window)
+        return _called(_forward, query)(query, key, value, window)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, mixed_bar: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        return *torch.ops.limpid.attention_backward(mixed_bar, *ctx.saved_tensors, ctx.window), None
+        return *_called(_backward, mixed_bar)(mixed_bar, *ctx.saved_tensors, ctx.window), None
 
 
-@torch.library.custom_op("limpid::attention", mutates_args=())
 def _forward(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
     mixed = query.new_empty(query.shape)
     kernels = _kernels()
@@ -60,7 +63,6 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
     return mixed
 
 
-@torch.library.custom_op("limpid::attention_backward", mutates_args=())
 def _backward(
     mixed_bar: Tensor, query: Tensor, key: Tensor, value: Tensor, window: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,12 +74,24 @@ def _backward(
     return bars
 
 
-@_forward.register_fake
+OPERATIONS = {
+    _forward: torch.library.custom_op("limpid::attention", _forward, mutates_args=()),
+    _backward: torch.library.custom_op("limpid::attention_backward", _backward, mutates_args=()),
+}
+"""The same as operations of PyTorch's, which compilers and recorders see."""
+
+
+def _called(kernel: Callable[..., Any], x: Tensor) -> Callable[..., Any]:
+    """The kernel itself, or its operation where somebody looks: calling that loads the compiler."""
+    return kernel if is_unseen(x) else OPERATIONS[kernel]
+
+
+@OPERATIONS[_forward].register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
     return query.new_empty(query.shape)
 
 
-@_backward.register_fake
+@OPERATIONS[_backward].register_fake
 def _(mixed_bar: Tensor, query: Tensor, key: Tensor, value: Tensor, window: int) -> tuple[Tensor, Tensor, Tensor]:
     return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
 
