@@ -17,7 +17,12 @@ from limpid.quantities import NO_LABEL
 def serves(x: Tensor) -> bool:
     """Whether the kernel is there for the logits that a product with x makes."""
     ours = x.device.type == "cpu" and x.dtype == torch.bfloat16
-    return ours and is_unseen(x) and library() is not None
+    return ours and (is_unseen(x) or _is_rehearsed(x)) and library() is not None
+
+
+def _is_rehearsed(x: Tensor) -> bool:
+    """Whether x stands for memory that is not there."""
+    return type(x).__name__ == "FakeTensor"
 
 
 def row_losses(
@@ -28,6 +33,8 @@ def row_losses(
     if kernels is None:
         raise RuntimeError("limpid's kernels are not here: ask `serves` first")
     losses = logits.new_empty(len(logits), dtype=torch.float32)
+    if _is_rehearsed(logits):
+        return losses
     places = [ctypes.c_void_p(one.data_ptr()) for one in (logits, targets, losses)]
     outside = kernels.cross_entropy(
         *places, *map(ctypes.c_int64, logits.shape), ctypes.c_float(weight), ctypes.c_int64(NO_LABEL),
