@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <vector>
+
 #include "lanes.h"
 
 namespace {
@@ -16,7 +17,8 @@ struct Part {
 std::vector<Part> parts_of(int64_t count, const int64_t* sizes) {
     std::vector<Part> parts;
     for (int64_t i = 0; i < count; i++)
-        for (int64_t start = 0; start < sizes[i]; start += PART) parts.push_back({i, start, std::min(start + PART, sizes[i])});
+        for (int64_t start = 0; start < sizes[i]; start += PART)
+            parts.push_back({i, start, std::min(start + PART, sizes[i])});
     return parts;
 }
 
@@ -60,14 +62,19 @@ struct Moved {
     bool clips, decays;
 
     Moved(const Rule& r, double number)
-        : clip(_mm512_set1_ps((float)r.clip)), kept(_mm512_set1_ps((float)(1 - r.rate * r.weight_decay))),
-          near1(_mm512_set1_ps((float)(1 - r.beta1))), near2(_mm512_set1_ps((float)(1 - r.beta2))),
-          beta2(_mm512_set1_ps((float)r.beta2)), eps(_mm512_set1_ps((float)r.eps)),
+        : clip(_mm512_set1_ps((float)r.clip)),
+          kept(_mm512_set1_ps((float)(1 - r.rate * r.weight_decay))),
+          near1(_mm512_set1_ps((float)(1 - r.beta1))),
+          near2(_mm512_set1_ps((float)(1 - r.beta2))),
+          beta2(_mm512_set1_ps((float)r.beta2)),
+          eps(_mm512_set1_ps((float)r.eps)),
           step(_mm512_set1_ps((float)-(r.rate / (1 - std::pow(r.beta1, number))))),
           root(_mm512_set1_ps((float)std::sqrt(1 - std::pow(r.beta2, number)))),
-          clips(r.clip != 1), decays(r.weight_decay != 0) {}
+          clips(r.clip != 1),
+          decays(r.weight_decay != 0) {}
 
-    inline __attribute__((always_inline)) void operator()(float* p, float* g, float* m, float* v, __mmask16 some) const {
+    inline __attribute__((always_inline)) void operator()(float* p, float* g, float* m, float* v,
+                                                          __mmask16 some) const {
         __m512 gradient = _mm512_maskz_loadu_ps(some, g), theta = _mm512_maskz_loadu_ps(some, p);
         __m512 mean = _mm512_maskz_loadu_ps(some, m), square = _mm512_maskz_loadu_ps(some, v);
         if (clips) {
