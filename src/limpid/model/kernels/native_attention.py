@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.overrides import handle_torch_function, has_torch_function
 
 from limpid.model.kernels.native_call import LANES, Call, has_kernels, kernels, numbers, place
 
@@ -29,9 +30,18 @@ def native_attention(
     value: Float[Tensor, "batch position kv_head d_head"],
     window: int | None,
 ) -> Float[Tensor, "batch position head d_head"]:
-    """softmax(query · key / √d_head) · value, over what came before, or over a window of it."""
+    """softmax(query · key / √d_head) · value, over what came before, or over a window of it.
+
+    A function mode of PyTorch's sees it, as it sees `scaled_dot_product_attention`.
+    """
+    if not torch.compiler.is_compiling() and has_torch_function((query, key, value)):
+        seen: Tensor = handle_torch_function(native_attention, (query, key, value), query, key, value, window)
+        return seen
     mixed: Tensor = NativeAttention.apply(query, key, value, window or 0)
     return mixed
+
+
+native_attention.is_attention = True  # type: ignore[attr-defined]  # for who looks at functions by what they do
 
 
 class NativeAttention(torch.autograd.Function):
