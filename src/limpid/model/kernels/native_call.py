@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,13 +32,23 @@ def kernels() -> ctypes.CDLL:
     return found
 
 
-class Call:
-    """A kernel by its address, or as an operation of PyTorch's where somebody looks: that loads the compiler."""
+LIBRARY = torch.library.Library("limpid", "FRAGMENT")
 
-    def __init__(self, name: str, function: Callable[..., Any], shapes: Callable[..., Any]) -> None:
+
+class Call:
+    """A kernel by its address, or as an operation of PyTorch's where somebody sees operations.
+
+    Not by `torch.library.custom_op`, whose calls load the compiler.
+    """
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], shapes: Callable[..., Any], mutates: Sequence[str] = ()
+    ) -> None:
         self.function = function
-        self.operation = torch.library.custom_op(f"limpid::{name}", function, mutates_args=())
-        self.operation.register_fake(shapes)
+        LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=mutates))
+        LIBRARY.impl(name, function, "CPU")
+        LIBRARY._register_fake(name, shapes)
+        self.operation = getattr(torch.ops.limpid, name).default
 
     def __call__(self, x: Tensor, *rest: Any) -> Any:
         return self.function(x, *rest) if is_unseen(x) else self.operation(x, *rest)
