@@ -7,6 +7,7 @@ import io
 import itertools
 import math
 import random
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,8 @@ def trained(make: Callable[[], Any], watched: str, breaks: bool = False) -> tupl
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
     doctor = None
     if watched:
-        doctor = limpid.watch(model, optimizer, say=False)
+        kept = Path(tempfile.mkdtemp()) / "loop.json" if watched == "kept" else None
+        doctor = limpid.watch(model, optimizer, say=False, baseline=kept)
         if watched == "examined":
             doctor.preflight(batch(0), loss=loss_of)
     losses = []
@@ -79,7 +81,7 @@ def same(a: Any, b: Any) -> bool:
     return a == b or (a != a and b != b)
 
 
-@pytest.mark.parametrize("watched", ["watched", "examined"])
+@pytest.mark.parametrize("watched", ["watched", "examined", "kept"])
 @pytest.mark.parametrize("make", KINDS, ids=NAMES)
 def test_watching_leaves_no_trace(make: Callable[[], Any], watched: str, capsys: pytest.CaptureFixture) -> None:
     seen, doctor = trained(make, watched)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from limpid.doctor.attention_probe import AttentionProbe
 from limpid.model.kernels.attention import causal_mask
 from limpid.model.kernels.native_attention import native_attention, serves
 from limpid.native import build
@@ -86,3 +87,14 @@ def test_large_scores_and_what_is_no_number_end_as_they_must() -> None:
         array[0, at] = kept
         assert mixed[0, at].isnan().all()
         assert mixed[0, :64].isfinite().all()
+
+
+def test_who_looks_at_pytorchs_functions_sees_the_kernel_and_changes_no_bit() -> None:
+    if not HERE:
+        return
+    query, key, value = heads(2, 33, 4, 16), heads(2, 33, 2, 16), heads(2, 33, 2, 16)
+    expected = native_attention(query, key, value, 9)
+    with AttentionProbe() as probe:
+        found = native_attention(query, key, value, 9)
+    assert torch.equal(found, expected)
+    assert [tuple(one.query.shape) for one in probe.attentions] == [(2, 4, 33, 16)]

@@ -15,9 +15,13 @@ import limpid.model.attention
 import limpid.model.kernels.attention
 import limpid.model.mlp
 import limpid.model.norm
+from limpid.model.kernels import native_call
 from limpid.model.kernels.attention import ShortAttention
 from limpid.model.kernels.linear_cross_entropy import LinearCrossEntropy
+from limpid.model.kernels.native_activation import NativeActivation
 from limpid.model.kernels.native_attention import NativeAttention
+from limpid.model.kernels.native_norm import NativeNorm
+from limpid.model.kernels.native_rotation import NativeRotation
 from limpid.model.kernels.rms_norm import FusedRMSNorm
 from limpid.model.kernels.rotation import FusedRotation
 from limpid.tracing.local import compare_operations
@@ -70,6 +74,11 @@ class Result:
     variant: str
     blamed: tuple[str, ...]  # ends of names and kinds
     rows: bool = True  # a scalar or a vector has no heads and no rows
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a kernel that some processors alone have."""
+        return self.kernel.__name__.startswith("Native")
 
     @property
     def faults(self) -> list[str]:
@@ -182,15 +191,35 @@ SAMPLED_RESULTS = {
 """Of kernels that are judged by random rounding."""
 
 OWN_RESULTS = {
-    "limpid's attention: mixed": Result(NativeAttention, "forward", 0, "wide heads", ("attention.mixed forward",)),
-    "limpid's attention: query": Result(
-        NativeAttention, "backward", 0, "wide heads", ("attention.query_rotated backward",)
+    "attention: mixed": Result(NativeAttention, "forward", 0, "wide", ("attention.mixed forward",)),
+    "attention: query": Result(NativeAttention, "backward", 0, "wide", ("attention.query_rotated backward",)),
+    "attention: key": Result(NativeAttention, "backward", 1, "wide", ("attention.key_rotated backward",)),
+    "attention: value": Result(NativeAttention, "backward", 2, "wide", ("attention.value backward",)),
+    "RMS norm": Result(NativeNorm, "forward", 0, "wide", ("norm1 forward", "norm2 forward", "final_norm forward")),
+    "RMS norm: stream": Result(
+        NativeNorm, "backward", 0, "wide", ("residual1 backward", "residual2 backward", "embed.tokens backward")
     ),
-    "limpid's attention: key": Result(
-        NativeAttention, "backward", 1, "wide heads", ("attention.key_rotated backward",)
+    "RMS norm: gain": Result(
+        NativeNorm, "backward", 1, "wide",
+        ("norm1.weight backward", "norm2.weight backward", "final_norm.weight backward"), rows=False,
     ),
-    "limpid's attention: value": Result(NativeAttention, "backward", 2, "wide heads", ("attention.value backward",)),
-}
+    "layer norm: stream": Result(
+        NativeNorm, "backward", 0, "wide gpt-2", ("residual1 backward", "residual2 backward", "embed.sum backward")
+    ),
+    "layer norm: bias": Result(
+        NativeNorm, "backward", 2, "wide gpt-2",
+        ("norm1.bias backward", "norm2.bias backward", "final_norm.bias backward"), rows=False,
+    ),
+    "rotation": Result(
+        NativeRotation, "forward", 0, "wide",
+        ("_rotated forward", "attention.query backward", "attention.key backward"),  # backward, it is applied again
+    ),
+    "gate: silu": Result(NativeActivation, "forward", 0, "wide", ("mlp.hidden forward",)),
+    "gate: gate": Result(NativeActivation, "backward", 0, "wide", ("mlp.gate backward",)),
+    "gate: up": Result(NativeActivation, "backward", 1, "wide", ("mlp.up backward",)),
+    "gelu": Result(NativeActivation, "forward", 0, "wide gpt-2", ("mlp.hidden forward",)),
+    "gelu: up": Result(NativeActivation, "backward", 0, "wide gpt-2", ("mlp.up backward",)),
+}  # fmt: skip
 """Of kernels in bfloat16 that some processors have, and which serve there."""
 
 
@@ -216,6 +245,8 @@ def planted(result: Result, fault: Fault) -> Iterator[None]:
         return tuple(fault(part) if at == result.place else part for at, part in enumerate(results))
 
     with pytorchs_kernels(), pytest.MonkeyPatch.context() as kernel:
+        if not result.own:
+            kernel.setattr(native_call, "library", lambda: None)
         kernel.setattr(result.kernel, result.passed, staticmethod(faulty))
         yield
 

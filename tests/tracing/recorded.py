@@ -37,8 +37,10 @@ VARIANTS: dict[str, dict] = {
     "squared relu, nowhere": {"positions": "none", "mlp": "plain", "activation": "relu2", "num_kv_heads": 1},
     "geglu with biases": {"activation": "gelu", "attention_bias": True, "mlp_bias": True},
     "dropout": {"dropout": 0.3, "positions": "learned"},
-    "wide heads": {
-        "d_model": 24, "d_head": 16, "num_kv_heads": 1, "attention_window": 5,
+    "wide": {"d_model": 32, "d_head": 16, "num_kv_heads": 1, "attention_window": 5, "d_ff": 48},
+    "wide gpt-2": {
+        "d_model": 48, "d_ff": 64, "norm": "layer", "positions": "learned", "mlp": "plain", "activation": "gelu",
+        "attention_bias": True, "attention_output_bias": True, "mlp_bias": True,
     },
 }  # fmt: skip
 

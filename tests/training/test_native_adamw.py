@@ -69,7 +69,7 @@ def test_the_norm_is_that_of_float64_and_of_any_number_of_threads() -> None:
     assert found[0] == (pytest.approx(exact, rel=1e-6) if HERE else None)
 
 
-def test_a_gradient_that_is_not_finite_moves_nothing_and_is_forgotten() -> None:
+def test_a_gradient_that_is_not_finite_moves_nothing() -> None:
     parameters, own = optimizer(optimizers.AdamW, fused=True)
     gradients(parameters, 1)
     parameters[0].grad[0] = math.inf
@@ -77,7 +77,6 @@ def test_a_gradient_that_is_not_finite_moves_nothing_and_is_forgotten() -> None:
     norm = clip(nn.ParameterList(parameters), own, SCALER, 1.0)
     assert not update(own, SCALER, 0.01, finite=math.isfinite(norm))
     assert all(torch.equal(p, b) for p, b in zip(parameters, before, strict=True))
-    assert own.clip == 1.0
 
 
 def test_it_serves_plain_float32_numbers_alone() -> None:

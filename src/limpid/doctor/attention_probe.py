@@ -158,6 +158,10 @@ class AttentionProbe(TorchFunctionMode):
             self.overflowed = _overflow(func, args, out)
         if not isinstance(out, Tensor) or not out.is_floating_point() or out.ndim < 3 or func in SOFTMAXES:
             return
+        if getattr(func, "is_attention", False):  # (batch, position, head, d_head), and says so of itself
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                self.attentions.append(_fused(*(one.transpose(1, 2) for one in args[:3])))
+            return
         if func not in ATTENDING and not any(id(value) in self.origin for value in args[:2]):
             return
         with torch._C.DisableTorchFunction(), torch.no_grad():

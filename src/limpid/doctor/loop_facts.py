@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 PARTS = ("data", "model", "labels", "loss", "gradient", "update")
 """In the order of a step: what differs in one shows in those behind it."""
-Kind = Literal["exact", "setting", "share", "level", "size", "told"]
+Kind = Literal["exact", "if there", "setting", "share", "level", "size", "told"]
 """How values are compared; what is told alone is not: losses of a few rows lie anywhere."""
-MEASURED = ("share", "level", "size")
+MEASURED = ("if there", "share", "level", "size")
 """What is there or not as names and formulas are, which have facts of their own."""
 NEAR = 1.01
 """The factor within which a setting is the same."""
@@ -55,7 +55,7 @@ class Fact:
     def agrees(self, other: Fact) -> bool:
         """Whether another run's value is the same, as far as other batches and another seed leave it so."""
         a, b = self.value, other.value
-        if self.kind == "exact" or not (isinstance(a, int | float) and isinstance(b, int | float)):
+        if self.kind in ("exact", "if there") or not (isinstance(a, int | float) and isinstance(b, int | float)):
             return bool(a == b)
         if self.kind == "share":
             mean = min(1.0, max(0.0, (a + b) / 2))
@@ -222,7 +222,7 @@ def _loss(watched: Watched, record: StepRecord, history: History) -> Iterator[Fa
     yield Fact("loss", "points uphill", read[0].inverted)
     if formula == "cross-entropy" and record.all_passes_read:
         yield Fact("loss", "sum of the labels' weights", record.sum_of_weights, "level")
-        yield Fact("loss", "weights of labels differ", max(one.unevenness for one in read) > 0.1)
+        yield Fact("loss", "weights of labels differ", max(one.unevenness for one in read) > 0.1, "if there")
         yield Fact("loss", "surprise of a label, nats", sum(one.mean_surprise for one in read) / len(read), "level")
 
 

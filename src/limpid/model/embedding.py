@@ -9,6 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from limpid.config import ModelConfig
+from limpid.model.kernels import native_rotation
+from limpid.model.kernels.native_rotation import NativeRotation
 from limpid.model.kernels.rotation import FusedRotation, rotation
 from limpid.model.observe import FAST, Mode
 
@@ -106,5 +108,6 @@ def rotate(
     halves = layout == "half"
     if mode.plain or torch.compiler.is_compiling():
         return rotation(x, *angles, halves)
-    y: Tensor = FusedRotation.apply(x, *angles, halves)
+    turn = NativeRotation if native_rotation.serves(x, angles[0]) else FusedRotation
+    y: Tensor = turn.apply(x, *angles, halves)
     return y

@@ -13,6 +13,7 @@ from limpid.config import ModelConfig
 from limpid.model.dropout import Dropout
 from limpid.model.formed import formed_again
 from limpid.model.kernels.gated import Gated
+from limpid.model.kernels.native_activation import native_activation, serves
 from limpid.model.linear import linear
 from limpid.model.observe import FAST, Mode, Part
 
@@ -36,7 +37,7 @@ class Mlp(Part):
 
     def __init__(self, config: ModelConfig, block: int) -> None:
         super().__init__(f"blocks.{block}.mlp")
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation, self.word = ACTIVATIONS[config.activation], config.activation
         self.keeps_input = config.activation not in KEEPING_RESULT
         gated = config.mlp == "gated"
         d_model, d_ff, bias = config.d_model, config.sizes.d_ff, config.mlp_bias
@@ -59,8 +60,19 @@ class Mlp(Part):
         hidden: Tensor
         if mode.plain or torch.compiler.is_compiling():
             return self.activation(up) if gate is None else self.activation(gate) * up
+        if serves(up.device.type, up.dtype, up.shape[-1], self.word):
+            return self.natively_activated(up, gate)
         if gate is None:
             hidden = self.activation(up)
             return formed_again(hidden, self.activation, up) if self.keeps_input else hidden
         hidden = Gated.apply(gate, up, self.activation)
         return formed_again(hidden, lambda gate, up: self.activation(gate) * up, gate, up)
+
+    def natively_activated(self, up: Tensor, gate: Tensor | None) -> Tensor:
+        """The same in limpid's own kernel."""
+        if gate is None:
+            return formed_again(
+                native_activation(up, None, self.word), lambda up: native_activation(up, None, self.word), up
+            )
+        hidden = native_activation(gate, up, self.word)
+        return formed_again(hidden, lambda gate, up: native_activation(gate, up, self.word), gate, up)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from limpid.config import ModelConfig
+from limpid.model.kernels.native_norm import native_norm, serves
 from limpid.model.kernels.rms_norm import FusedRMSNorm
 from limpid.model.observe import FAST, Mode
 
@@ -26,13 +27,22 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.empty(d))
         self.eps = eps
 
-    def forward(self, x: Float[Tensor, "... d"], mode: Mode = FAST) -> Float[Tensor, "... d"]:
+    def forward(
+        self, x: Float[Tensor, "... d"], mode: Mode = FAST, to: torch.dtype | None = None
+    ) -> Float[Tensor, "... d"]:
+        """In the format of x, or another."""
+        return self.normed(x, mode, to).to(to or x.dtype)
+
+    def normed(self, x: Float[Tensor, "... d"], mode: Mode, to: torch.dtype | None) -> Float[Tensor, "... d"]:
+        """In the format in which it is formed."""
+        if not mode.plain and serves(x, to):
+            return native_norm(x, self.weight, None, self.eps)
         if mode.plain:  # a view, so that its gradient is summed up before it is added to that of the residual stream
             return rms_norm(x.view_as(x), self.weight, self.eps)
         if torch.compiler.is_compiling():  # the compiler fuses what is written out
             return rms_norm(x, self.weight, self.eps)
         y: Tensor = FusedRMSNorm.apply(x, self.weight, self.eps)
-        return y.to(x.dtype)
+        return y
 
 
 class LayerNorm(nn.Module):
@@ -44,8 +54,13 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.empty(d))
         self.eps = eps
 
-    def forward(self, x: Float[Tensor, "... d"], mode: Mode = FAST) -> Float[Tensor, "... d"]:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+    def forward(
+        self, x: Float[Tensor, "... d"], mode: Mode = FAST, to: torch.dtype | None = None
+    ) -> Float[Tensor, "... d"]:
+        """In the format of x, or another."""
+        if not mode.plain and serves(x, to):
+            return native_norm(x, self.weight, self.bias, self.eps)
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps).to(to or x.dtype)
 
 
 NORMS = {"rms": RMSNorm, "layer": LayerNorm}

@@ -64,8 +64,8 @@ class Block(Part):
     @staticmethod
     def normed(norm: nn.Module, x: Tensor, compute: torch.dtype, mode: Mode) -> Tensor:
         """norm(x) as products read it; the backward pass forms it again from x."""
-        read: Tensor = norm(x, mode).to(compute)
-        return read if mode.plain else formed_again(read, lambda x: norm(x, mode).to(compute), x)
+        read: Tensor = norm(x, mode, compute)
+        return read if mode.plain else formed_again(read, lambda x: norm(x, mode, compute), x)
 
 
 def run_block(block: nn.Module, x: Tensor, *rest: Any) -> Tensor:
@@ -226,7 +226,7 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "batch position d_model"]:
         """The residual stream after the last block, normed, in the format of matrix products."""
         if self.final_norm is not None:
-            x = mode.report("final_norm", self.final_norm(x, mode).to(self.compute))
+            x = mode.report("final_norm", self.final_norm(x, mode, self.compute))
         return whole(x.to(self.compute))  # what reads it knows no parts
 
     def _seed_masks(self, block: int) -> None:

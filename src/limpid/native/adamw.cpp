@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <vector>
+
 #include "lanes.h"
 
 namespace {
@@ -16,7 +17,8 @@ struct Part {
 std::vector<Part> parts_of(int64_t count, const int64_t* sizes) {
     std::vector<Part> parts;
     for (int64_t i = 0; i < count; i++)
-        for (int64_t start = 0; start < sizes[i]; start += PART) parts.push_back({i, start, std::min(start + PART, sizes[i])});
+        for (int64_t start = 0; start < sizes[i]; start += PART)
+            parts.push_back({i, start, std::min(start + PART, sizes[i])});
     return parts;
 }
 
@@ -46,34 +48,35 @@ extern "C" double sum_of_squares(int64_t count, const float* const* arrays, cons
 }
 
 struct Arrays {
-    float *const *parameters, *const *gradients, *const *first_moments, *const *second_moments, *const *updates;
+    float *const *parameters;
+    const float *const *gradients;
+    float *const *first_moments, *const *second_moments, *const *updates;
 };
 
 struct Rule {
-    double rate, beta1, beta2, eps, weight_decay, clip;
+    double rate, beta1, beta2, eps, weight_decay;
 };
 
 // Sixteen entries of a parameter, or the first `some` of them. Every operation is rounded as PyTorch's fused AdamW
 // rounds it.
 struct Moved {
-    __m512 clip, kept, near1, near2, beta2, eps, step, root;
-    bool clips, decays;
+    __m512 kept, near1, near2, beta2, eps, step, root;
+    bool decays;
 
     Moved(const Rule& r, double number)
-        : clip(_mm512_set1_ps((float)r.clip)), kept(_mm512_set1_ps((float)(1 - r.rate * r.weight_decay))),
-          near1(_mm512_set1_ps((float)(1 - r.beta1))), near2(_mm512_set1_ps((float)(1 - r.beta2))),
-          beta2(_mm512_set1_ps((float)r.beta2)), eps(_mm512_set1_ps((float)r.eps)),
+        : kept(_mm512_set1_ps((float)(1 - r.rate * r.weight_decay))),
+          near1(_mm512_set1_ps((float)(1 - r.beta1))),
+          near2(_mm512_set1_ps((float)(1 - r.beta2))),
+          beta2(_mm512_set1_ps((float)r.beta2)),
+          eps(_mm512_set1_ps((float)r.eps)),
           step(_mm512_set1_ps((float)-(r.rate / (1 - std::pow(r.beta1, number))))),
           root(_mm512_set1_ps((float)std::sqrt(1 - std::pow(r.beta2, number)))),
-          clips(r.clip != 1), decays(r.weight_decay != 0) {}
+          decays(r.weight_decay != 0) {}
 
-    inline __attribute__((always_inline)) void operator()(float* p, float* g, float* m, float* v, __mmask16 some) const {
+    inline __attribute__((always_inline)) void operator()(float* p, const float* g, float* m, float* v,
+                                                          __mmask16 some) const {
         __m512 gradient = _mm512_maskz_loadu_ps(some, g), theta = _mm512_maskz_loadu_ps(some, p);
         __m512 mean = _mm512_maskz_loadu_ps(some, m), square = _mm512_maskz_loadu_ps(some, v);
-        if (clips) {
-            gradient = _mm512_mul_ps(gradient, clip);
-            _mm512_mask_storeu_ps(g, some, gradient);
-        }
         if (decays) theta = _mm512_mul_ps(theta, kept);
         mean = _mm512_fmadd_ps(near1, _mm512_sub_ps(gradient, mean), mean);
         square = _mm512_fmadd_ps(_mm512_mul_ps(near2, gradient), gradient, _mm512_mul_ps(square, beta2));
@@ -92,7 +95,8 @@ extern "C" void adamw(int64_t count, const Arrays* arrays, const int64_t* sizes,
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < parts.size(); i++) {
         const Part part = parts[i];
-        float *p = arrays->parameters[part.array], *g = arrays->gradients[part.array];
+        float* p = arrays->parameters[part.array];
+        const float* g = arrays->gradients[part.array];
         float *m = arrays->first_moments[part.array], *v = arrays->second_moments[part.array];
         const Moved moved(*rule, arrays->updates[part.array][0]);
         int64_t at = part.start;

@@ -1,21 +1,19 @@
 // Causal attention of bfloat16 queries, keys and values, forward and backward, in tiles that stay in the caches.
 //
 // A tile holds the scores of 64 queries, one to a lane, with all keys that they see, one to a row: the softmax of a
-// query runs down its lane. Products add pairs of bfloat16 into float32 (vdpbf16ps): the left factor is read as pairs
-// that lie side by side, the right one is packed so that pairs along the sum lie in one lane.
-#include <immintrin.h>
-
+// query runs down its lane. The left factor of a product is read as pairs that lie side by side, the right one is
+// packed so that pairs along the sum lie in one lane. Backward, weights are formed again in the same way, to the same
+// bits.
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <limits>
 
+#include "products.h"
+
 namespace {
 
-using Pair = uint32_t;  // two bfloat16
-
-constexpr int LANES = 16, QUERIES = 64, COLUMNS = QUERIES / LANES, ROWS = 6;
+constexpr int QUERIES = 64, COLUMNS = QUERIES / LANES;
+constexpr float LOG2_E = 1.44269504f;
 
 struct Shape {
     int64_t batch, heads, kv_heads, positions, d_head, window;  // window 0: all that came before
@@ -25,227 +23,306 @@ struct Strides {
     int64_t batch, head, position;  // in numbers; those of one position lie side by side
 };
 
-inline int64_t even(int64_t n) { return (n + 1) & ~int64_t(1); }
-inline int64_t padded(int64_t n) { return (n + QUERIES - 1) / QUERIES * QUERIES; }
+template <class Number>
+struct Heads {  // an array (batch, head, position, d_head)
+    Number* start;
+    const Strides* by;
 
-// C = A B, or C += A B: MR rows of A against 16 NR columns of B, `pairs` steps.
-template <int MR, int NR>
-inline void tile(const Pair* a, ptrdiff_t a_row, ptrdiff_t a_step, const Pair* b, ptrdiff_t b_step, int64_t pairs,
-                 float* c, ptrdiff_t c_row, bool add) {
-    __m512 sums[MR][NR];
-    for (int i = 0; i < MR; i++)
-        for (int j = 0; j < NR; j++)
-            sums[i][j] = add ? _mm512_loadu_ps(c + i * c_row + LANES * j) : _mm512_setzero_ps();
-    for (int64_t k = 0; k < pairs; k++) {
-        __m512i right[NR];
-        for (int j = 0; j < NR; j++) right[j] = _mm512_loadu_si512(b + k * b_step + LANES * j);
-        for (int i = 0; i < MR; i++) {
-            __m512bh left = (__m512bh)_mm512_set1_epi32((int)a[i * a_row + k * a_step]);
-            for (int j = 0; j < NR; j++) sums[i][j] = _mm512_dpbf16_ps(sums[i][j], left, (__m512bh)right[j]);
-        }
-    }
-    for (int i = 0; i < MR; i++)
-        for (int j = 0; j < NR; j++) _mm512_storeu_ps(c + i * c_row + LANES * j, sums[i][j]);
-}
-
-template <int NR>
-inline void rows(int count, const Pair* a, ptrdiff_t a_row, ptrdiff_t a_step, const Pair* b, ptrdiff_t b_step,
-                 int64_t pairs, float* c, ptrdiff_t c_row, bool add) {
-    switch (count) {
-        case 1:
-            return tile<1, NR>(a, a_row, a_step, b, b_step, pairs, c, c_row, add);
-        case 2:
-            return tile<2, NR>(a, a_row, a_step, b, b_step, pairs, c, c_row, add);
-        case 3:
-            return tile<3, NR>(a, a_row, a_step, b, b_step, pairs, c, c_row, add);
-        case 4:
-            return tile<4, NR>(a, a_row, a_step, b, b_step, pairs, c, c_row, add);
-        case 5:
-            return tile<5, NR>(a, a_row, a_step, b, b_step, pairs, c, c_row, add);
-        default:
-            return tile<6, NR>(a, a_row, a_step, b, b_step, pairs, c, c_row, add);
-    }
-}
-
-// The same for any number of columns.
-inline void product(int count, int columns, const Pair* a, ptrdiff_t a_row, ptrdiff_t a_step, const Pair* b,
-                    ptrdiff_t b_step, int64_t pairs, float* c, ptrdiff_t c_row, bool add) {
-    for (int j = 0; j < columns; j += 4, b += 4 * LANES, c += 4 * LANES) switch (columns - j) {
-            case 1:
-                rows<1>(count, a, a_row, a_step, b, b_step, pairs, c, c_row, add);
-                break;
-            case 2:
-                rows<2>(count, a, a_row, a_step, b, b_step, pairs, c, c_row, add);
-                break;
-            case 3:
-                rows<3>(count, a, a_row, a_step, b, b_step, pairs, c, c_row, add);
-                break;
-            default:
-                rows<4>(count, a, a_row, a_step, b, b_step, pairs, c, c_row, add);
-        }
-}
-
-// 16 rows of 16 pairs, transposed.
-inline void transpose(__m512i* r) {
-    __m512i t[16];
-    for (int i = 0; i < 8; i++) {
-        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-        r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-        r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-        r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
-        t[4 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
-        t[8 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
-        t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0x88);
-        r[8 + i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0xdd);
-        r[4 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0x88);
-        r[12 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0xdd);
-    }
-}
-
-// x (positions, d) as pairs along d: (d / 2, width), zeros beyond the positions.
-void pack_along_features(const uint16_t* x, int64_t stride, int64_t positions, int64_t d, Pair* out, int64_t width) {
-    for (int64_t t = 0; t < width; t += LANES)
-        for (int64_t p = 0; p < d / 2; p += LANES) {
-            int64_t count = std::min<int64_t>(LANES, d / 2 - p);
-            __mmask16 some = (__mmask16)((1u << count) - 1);
-            __m512i r[LANES];
-            for (int i = 0; i < LANES; i++)
-                r[i] = t + i < positions ? _mm512_maskz_loadu_epi32(some, x + (t + i) * stride + 2 * p)
-                                         : _mm512_setzero_si512();
-            transpose(r);
-            for (int64_t i = 0; i < count; i++) _mm512_storeu_si512(out + (p + i) * width + t, r[i]);
-        }
-}
-
-// x (positions, d) as pairs along positions: (positions / 2, d), a zero in the place of a last one that is missing.
-void pack_along_positions(const uint16_t* x, int64_t stride, int64_t positions, int64_t rows, int64_t d, Pair* out) {
-    for (int64_t t = 0; t < rows; t += 2)
-        for (int64_t j = 0; j < d; j += LANES) {
-            auto half = [&](int64_t at) {
-                return at < positions ? _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)(x + at * stride + j)))
-                                      : _mm512_setzero_si512();
-            };
-            _mm512_storeu_si512(out + t / 2 * d + j, _mm512_or_si512(half(t), _mm512_slli_epi32(half(t + 1), 16)));
-        }
-}
-
-inline __m256i rounded(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
-
-inline __m512i paired(__m512 first, __m512 second) {
-    return _mm512_or_si512(_mm512_cvtepu16_epi32(rounded(first)),
-                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded(second)), 16));
-}
-
-// 2^x for x <= 0, within 2 units of the last place: 2^n from the exponent, 2^f by a polynomial on [-1/2, 1/2].
-inline __m512 exp2_of(__m512 x) {
-    x = _mm512_max_ps(_mm512_set1_ps(-150.0f), x);  // in this order what is no number stays none
-    __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = _mm512_sub_ps(x, n);
-    __m512 y = _mm512_set1_ps(1.54035304e-4f);
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.33335581e-3f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(9.61812911e-3f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(5.55041087e-2f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(2.40226507e-1f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(6.93147181e-1f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(y, n);
-}
-
-struct Span {
-    int64_t first, last;  // keys that some query of a tile sees; `first` is even
+    Number* of(int64_t batch, int64_t head) const { return start + batch * by->batch + head * by->head; }
+    int64_t step() const { return by->position; }
 };
 
-inline Span seen(const Shape& s, int64_t q0) {
-    int64_t first = s.window ? std::max<int64_t>(0, q0 - s.window + 1) : 0;
-    return {first & ~int64_t(1), std::min(q0 + QUERIES, s.positions)};
-}
+using Read = Heads<const uint16_t>;
+using Written = Heads<uint16_t>;
 
-// Columns of 16 queries before which all queries come before a key.
-inline int hidden_columns(int64_t key, int64_t q0) { return key <= q0 ? 0 : (int)((key - q0) / LANES); }
+inline int64_t even(int64_t n) { return (n + 1) & ~int64_t(1); }
+inline int64_t whole_tiles(int64_t n) { return (n + QUERIES - 1) / QUERIES * QUERIES; }
 
-// weights[key - first][query]: softmax over the keys that a query sees, 0 for those that it does not, in float32.
-void form_weights(const Shape& s, Span span, const uint16_t* key, int64_t stride, const Pair* queries, int64_t width,
-                  int64_t q0, float scale, float* weights) {
-    const __m512 least = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
-    __m512 most[COLUMNS], sum[COLUMNS];
-    for (int j = 0; j < COLUMNS; j++) most[j] = least, sum[j] = _mm512_setzero_ps();
-    for (int64_t k = span.first; k < span.last; k += ROWS) {
-        int count = (int)std::min<int64_t>(ROWS, span.last - k), from = hidden_columns(k, q0);
-        product(count, COLUMNS - from, (const Pair*)(key + k * stride), stride / 2, 1, queries + q0 + LANES * from,
-                width, s.d_head / 2, weights + (k - span.first) * QUERIES + LANES * from, QUERIES, false);
-        for (int i = 0; i < count; i++) {
-            float* row = weights + (k - span.first + i) * QUERIES;
-            for (int j = 0; j < COLUMNS; j++) {
-                int64_t query = q0 + LANES * j, at = k + i;  // of the first lane
-                bool all = at <= query && (!s.window || query + LANES - 1 < at + s.window);
-                __m512 score = j < from ? least : _mm512_loadu_ps(row + LANES * j);
-                if (!all) {
-                    int64_t hidden = std::clamp<int64_t>(at - query, 0, LANES),
-                            beyond = s.window ? std::clamp<int64_t>(at + s.window - query, 0, LANES) : LANES;
-                    __mmask16 shown = (__mmask16)(((1u << beyond) - 1) & ~((1u << hidden) - 1));
-                    score = _mm512_mask_mov_ps(least, shown, score);
-                    _mm512_storeu_ps(row + LANES * j, score);
-                }
-                most[j] = _mm512_max_ps(most[j], score);
-            }
-        }
-    }
-    const __m512 times = _mm512_set1_ps(scale * 1.44269504f);
-    __m512 shift[COLUMNS];
-    for (int j = 0; j < COLUMNS; j++)  // a lane beyond the last query sees nothing
-        shift[j] = _mm512_mul_ps(
-            _mm512_mask_mov_ps(most[j], _mm512_cmp_ps_mask(most[j], least, _CMP_EQ_OQ), _mm512_setzero_ps()), times);
-    for (int64_t k = 0; k < span.last - span.first; k++)
-        for (int j = 0; j < COLUMNS; j++) {
-            float* at = weights + k * QUERIES + LANES * j;
-            __m512 score = _mm512_loadu_ps(at);
-            __mmask16 shown = _mm512_cmp_ps_mask(score, least, _CMP_NEQ_UQ);
-            __m512 e = _mm512_maskz_mov_ps(shown, exp2_of(_mm512_fmsub_ps(score, times, shift[j])));
-            _mm512_storeu_ps(at, e);
-            sum[j] = _mm512_add_ps(sum[j], e);
-        }
-    __m512 over[COLUMNS];
-    for (int j = 0; j < COLUMNS; j++)
-        over[j] = _mm512_div_ps(_mm512_set1_ps(1.0f), _mm512_max_ps(_mm512_set1_ps(1e-30f), sum[j]));
-    for (int64_t k = 0; k < span.last - span.first; k++)
-        for (int j = 0; j < COLUMNS; j++) {
-            float* at = weights + k * QUERIES + LANES * j;
-            _mm512_storeu_ps(at, _mm512_mul_ps(_mm512_loadu_ps(at), over[j]));
-        }
-    if ((span.last - span.first) % 2)
-        for (int j = 0; j < COLUMNS; j++)
-            _mm512_storeu_ps(weights + (span.last - span.first) * QUERIES + LANES * j, _mm512_setzero_ps());
-}
-
-// Rows of float32 times a factor, as bfloat16.
-inline void store_rows(const float* x, int64_t count, int64_t d, float factor, uint16_t* out, int64_t stride) {
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t j = 0; j < d; j += LANES)
-            _mm256_storeu_si256((__m256i*)(out + i * stride + j),
-                                rounded(_mm512_mul_ps(_mm512_loadu_ps(x + i * d + j), _mm512_set1_ps(factor))));
-}
-
+// Room of one thread, handed out in pieces.
 struct Room {
-    char* at;
     char* start;
-    explicit Room(size_t bytes) { at = start = (char*)std::aligned_alloc(64, (bytes + 63) / 64 * 64); }
+    char* next;
+    explicit Room(int64_t bytes) { start = next = (char*)std::aligned_alloc(64, (bytes + 63) / 64 * 64); }
     ~Room() { std::free(start); }
+    Room(const Room&) = delete;
+
     template <class T>
-    T* take(size_t count) {
-        T* here = (T*)at;
-        at += (count * sizeof(T) + 63) / 64 * 64;
+    T* take(int64_t count) {
+        T* here = (T*)next;
+        next += (count * sizeof(T) + 63) / 64 * 64;
         return here;
     }
 };
+
+// 64 queries from q0 on, and the keys that some of them see; `first` is even.
+struct Tile {
+    int64_t q0, queries, first, last;
+
+    Tile(const Shape& s, int64_t q0) : q0(q0) {
+        queries = std::min<int64_t>(QUERIES, s.positions - q0);
+        first = (s.window ? std::max<int64_t>(0, q0 - s.window + 1) : 0) & ~int64_t(1);
+        last = std::min(q0 + QUERIES, s.positions);
+    }
+    int64_t keys() const { return last - first; }
+    // Columns of 16 queries that all come before a key.
+    int hidden_columns(int64_t key) const { return key <= q0 ? 0 : (int)((key - q0) / LANES); }
+};
+
+struct Columns {
+    __m512 of[COLUMNS];
+};
+
+inline float* at(float* tile, int64_t row, int column) { return tile + row * QUERIES + LANES * column; }
+
+// tile[key][query] = keys · queries over the features, but for columns that are hidden.
+void form_products(const Tile& t, int64_t row, int count, const uint16_t* keys, int64_t stride, const Pair* queries,
+                   int64_t width, int64_t d, float* tile) {
+    const int hidden = t.hidden_columns(t.first + row);
+    product(count, COLUMNS - hidden, (const Pair*)(keys + (t.first + row) * stride), stride / 2, 1,
+            queries + t.q0 + LANES * hidden, width, d / 2, at(tile, row, hidden), QUERIES, false);
+}
+
+// -inf in the place of scores of keys that a query does not see.
+inline __m512 shown(const Shape& s, int64_t key, int64_t query, __m512 score) {
+    const int64_t beyond = s.window ? key + s.window - query : LANES;  // the first lane that sees no more of it
+    if (key <= query && beyond >= LANES) return score;
+    auto lanes_below = [](int64_t n) { return (1u << std::clamp<int64_t>(n, 0, LANES)) - 1; };
+    const __mmask16 seen = (__mmask16)(lanes_below(beyond) & ~lanes_below(key - query));
+    return _mm512_mask_mov_ps(all(-std::numeric_limits<float>::infinity()), seen, score);
+}
+
+// tile[key][query] = exp(score - largest score of the query), 0 where a key is hidden; returns 1 / their sums.
+Columns form_exponentials(const Shape& s, const Tile& t, const uint16_t* keys, int64_t stride, const Pair* queries,
+                          int64_t width, float scale, float* tile) {
+    const __m512 least = all(-std::numeric_limits<float>::infinity());
+    Columns most, sum;
+    for (int j = 0; j < COLUMNS; j++) most.of[j] = least, sum.of[j] = all(0.0f);
+    for (int64_t row = 0; row < t.keys(); row += ROWS) {
+        const int count = (int)std::min<int64_t>(ROWS, t.keys() - row);
+        form_products(t, row, count, keys, stride, queries, width, s.d_head, tile);
+        const int hidden = t.hidden_columns(t.first + row);
+        for (int64_t i = row; i < row + count; i++)
+            for (int j = 0; j < COLUMNS; j++) {  // all of them, so that sums stay in registers
+                if (j < hidden) continue;
+                __m512 score = shown(s, t.first + i, t.q0 + LANES * j, _mm512_loadu_ps(at(tile, i, j)));
+                _mm512_storeu_ps(at(tile, i, j), score);
+                most.of[j] = _mm512_max_ps(most.of[j], score);
+            }
+    }
+    const __m512 times = all(scale * LOG2_E);
+    for (int j = 0; j < COLUMNS; j++) {  // a lane beyond the last query sees nothing
+        __mmask16 none = _mm512_cmp_ps_mask(most.of[j], least, _CMP_EQ_OQ);
+        most.of[j] = _mm512_mul_ps(_mm512_mask_mov_ps(most.of[j], none, all(0.0f)), times);
+    }
+    for (int64_t i = 0; i < t.keys(); i++) {
+        const int hidden = t.hidden_columns(t.first + i);
+        for (int j = 0; j < COLUMNS; j++) {
+            if (j < hidden) {
+                _mm512_storeu_ps(at(tile, i, j), all(0.0f));
+                continue;
+            }
+            __m512 score = _mm512_loadu_ps(at(tile, i, j)), e = exp2_of(_mm512_fmsub_ps(score, times, most.of[j]));
+            e = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(score, least, _CMP_NEQ_UQ), e);
+            _mm512_storeu_ps(at(tile, i, j), e);
+            sum.of[j] = _mm512_add_ps(sum.of[j], e);
+        }
+    }
+    if (t.keys() % 2)
+        for (int j = 0; j < COLUMNS; j++) _mm512_storeu_ps(at(tile, t.keys(), j), all(0.0f));
+    for (int j = 0; j < COLUMNS; j++) sum.of[j] = _mm512_div_ps(all(1.0f), _mm512_max_ps(all(1e-30f), sum.of[j]));
+    return sum;
+}
+
+// rows[query] = Σ pairs[key][query] packed[key] over the keys up to each query, of d features.
+void sum_over_keys(const Tile& t, const Pair* pairs, const Pair* packed, int64_t d, float* rows) {
+    for (int64_t r = 0; r < t.queries; r += ROWS) {
+        const int count = (int)std::min<int64_t>(ROWS, t.queries - r);
+        const int64_t keys = even(std::min(t.last, t.q0 + r + count) - t.first);
+        product(count, (int)(d / LANES), pairs + r, 1, QUERIES, packed + t.first / 2 * d, d, keys / 2, rows + r * d, d,
+                false);
+    }
+}
+
+// sums[key] += Σ tile[key][query] packed[query] over the queries that come after each key.
+void add_over_queries(const Tile& t, const uint16_t* tile, const Pair* packed, int64_t d, float* sums) {
+    for (int64_t row = 0; row < t.keys(); row += ROWS) {
+        const int count = (int)std::min<int64_t>(ROWS, t.keys() - row);
+        const int64_t before = t.hidden_columns(t.first + row) * LANES / 2;  // pairs of queries that see none of them
+        product(count, (int)(d / LANES), (const Pair*)(tile + row * QUERIES) + before, QUERIES / 2, 1,
+                packed + (t.q0 / 2 + before) * d, d, QUERIES / 2 - before, sums + (t.first + row) * d, d, true);
+    }
+}
+
+// Rows of float32 times a factor, as bfloat16.
+void store_rows(const float* x, int64_t count, int64_t d, float factor, uint16_t* out, int64_t stride) {
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t j = 0; j < d; j += LANES)
+            store_rounded(out + i * stride + j, _mm512_mul_ps(_mm512_loadu_ps(x + i * d + j), all(factor)));
+}
+
+struct Sizes {
+    int64_t d, width, keys, group;
+    explicit Sizes(const Shape& s)
+        : d(s.d_head), width(whole_tiles(s.positions)), keys(even(s.positions) + 2), group(s.heads / s.kv_heads) {}
+};
+
+struct Forward {
+    const Shape& s;
+    const Sizes z;
+    const Read query, key, value;
+    const Written mixed;
+    const float scale;
+    Room room;
+    Pair *values, *queries, *pairs;
+    float *tile, *rows;
+
+    Forward(const Shape& s, Read query, Read key, Read value, Written mixed, float scale)
+        : s(s),
+          z(s),
+          query(query),
+          key(key),
+          value(value),
+          mixed(mixed),
+          scale(scale),
+          room(4 * (z.keys / 2 * (z.d + QUERIES) + z.d / 2 * z.width + z.keys * QUERIES + QUERIES * z.d) + 1024) {
+        values = room.take<Pair>(z.keys / 2 * z.d), queries = room.take<Pair>(z.d / 2 * z.width);
+        pairs = room.take<Pair>(z.keys / 2 * QUERIES);
+        tile = room.take<float>(z.keys * QUERIES), rows = room.take<float>(QUERIES * z.d);
+    }
+
+    // All heads that read one head of keys.
+    void group(int64_t b, int64_t g) {
+        pack_along_positions(value.of(b, g), value.step(), s.positions, even(s.positions), z.d, values);
+        for (int64_t h = g * z.group; h < (g + 1) * z.group; h++) {
+            pack_along_features(query.of(b, h), query.step(), s.positions, z.d, queries, z.width);
+            for (int64_t q0 = 0; q0 < s.positions; q0 += QUERIES) {
+                const Tile t(s, q0);
+                pair_weights(t, form_exponentials(s, t, key.of(b, g), key.step(), queries, z.width, scale, tile));
+                sum_over_keys(t, pairs, values, z.d, rows);
+                store_rows(rows, t.queries, z.d, 1.0f, mixed.of(b, h) + q0 * mixed.step(), mixed.step());
+            }
+        }
+    }
+
+    void pair_weights(const Tile& t, const Columns& over) {
+        for (int64_t i = 0; i < t.keys(); i += 2)
+            for (int j = 0; j < COLUMNS; j++) {
+                __m512 one = _mm512_mul_ps(_mm512_loadu_ps(at(tile, i, j)), over.of[j]);
+                __m512 other = _mm512_mul_ps(_mm512_loadu_ps(at(tile, i + 1, j)), over.of[j]);
+                _mm512_storeu_si512(pairs + i / 2 * QUERIES + LANES * j, paired(rounded(one), rounded(other)));
+            }
+    }
+};
+
+struct Backward {
+    const Shape& s;
+    const Sizes z;
+    const Read query, key, value, mixed_bar;
+    const Written query_bar, key_bar, value_bar;
+    const float scale;
+    Room room;
+    Pair *keys, *queries, *bars, *query_rows, *bar_rows, *pairs;
+    uint16_t *rounded_weights, *rounded_scores_bar;
+    float *weights, *weights_bar, *rows, *key_sums, *value_sums;
+
+    Backward(const Shape& s, Read query, Read key, Read value, Read mixed_bar, Written query_bar, Written key_bar,
+             Written value_bar, float scale)
+        : s(s),
+          z(s),
+          query(query),
+          key(key),
+          value(value),
+          mixed_bar(mixed_bar),
+          query_bar(query_bar),
+          key_bar(key_bar),
+          value_bar(value_bar),
+          scale(scale),
+          room(
+              4 * (z.keys / 2 * z.d + 2 * z.width * z.d + z.keys / 2 * QUERIES * 7 + QUERIES * z.d + 2 * z.keys * z.d) +
+              4096) {
+        keys = room.take<Pair>(z.keys / 2 * z.d), pairs = room.take<Pair>(z.keys / 2 * QUERIES);
+        queries = room.take<Pair>(z.d / 2 * z.width), bars = room.take<Pair>(z.d / 2 * z.width);
+        query_rows = room.take<Pair>(z.width / 2 * z.d), bar_rows = room.take<Pair>(z.width / 2 * z.d);
+        weights = room.take<float>(z.keys * QUERIES), weights_bar = room.take<float>(z.keys * QUERIES);
+        rounded_weights = room.take<uint16_t>(z.keys * QUERIES),
+        rounded_scores_bar = room.take<uint16_t>(z.keys * QUERIES);
+        rows = room.take<float>(QUERIES * z.d);
+        key_sums = room.take<float>(z.keys * z.d), value_sums = room.take<float>(z.keys * z.d);
+    }
+
+    // All heads that read one head of keys: their gradients add up.
+    void group(int64_t b, int64_t g) {
+        pack_along_positions(key.of(b, g), key.step(), s.positions, even(s.positions), z.d, keys);
+        std::fill(key_sums, key_sums + z.keys * z.d, 0.0f);
+        std::fill(value_sums, value_sums + z.keys * z.d, 0.0f);
+        for (int64_t h = g * z.group; h < (g + 1) * z.group; h++) {
+            pack_along_features(query.of(b, h), query.step(), s.positions, z.d, queries, z.width);
+            pack_along_features(mixed_bar.of(b, h), mixed_bar.step(), s.positions, z.d, bars, z.width);
+            pack_along_positions(query.of(b, h), query.step(), s.positions, z.width, z.d, query_rows);
+            pack_along_positions(mixed_bar.of(b, h), mixed_bar.step(), s.positions, z.width, z.d, bar_rows);
+            for (int64_t q0 = 0; q0 < s.positions; q0 += QUERIES) {
+                const Tile t(s, q0);
+                const Columns over =
+                    form_exponentials(s, t, key.of(b, g), key.step(), queries, z.width, scale, weights);
+                form_scores_bar(t, form_weights_bar(t, over, value.of(b, g), value.step()));
+                add_over_queries(t, rounded_weights, bar_rows, z.d, value_sums);
+                add_over_queries(t, rounded_scores_bar, query_rows, z.d, key_sums);
+                sum_over_keys(t, pairs, keys, z.d, rows);
+                store_rows(rows, t.queries, z.d, scale, query_bar.of(b, h) + q0 * query_bar.step(), query_bar.step());
+            }
+        }
+        store_rows(key_sums, s.positions, z.d, scale, key_bar.of(b, g), key_bar.step());
+        store_rows(value_sums, s.positions, z.d, 1.0f, value_bar.of(b, g), value_bar.step());
+    }
+
+    // Weights, and their gradient mixed_bar · value; returns Σ weight weight_bar of each query.
+    Columns form_weights_bar(const Tile& t, const Columns& over, const uint16_t* values, int64_t stride) {
+        Columns along;
+        for (int j = 0; j < COLUMNS; j++) along.of[j] = all(0.0f);
+        for (int64_t row = 0; row < t.keys(); row += ROWS) {
+            const int count = (int)std::min<int64_t>(ROWS, t.keys() - row), hidden = t.hidden_columns(t.first + row);
+            form_products(t, row, count, values, stride, bars, z.width, z.d, weights_bar);
+            for (int64_t i = row; i < row + count; i++) {
+                for (int j = 0; j < COLUMNS; j++) {
+                    if (j < hidden) _mm512_storeu_ps(at(weights_bar, i, j), all(0.0f));
+                    __m512 weight = _mm512_mul_ps(_mm512_loadu_ps(at(weights, i, j)), over.of[j]);
+                    _mm512_storeu_ps(at(weights, i, j), weight);
+                    store_rounded(rounded_weights + i * QUERIES + LANES * j, weight);
+                    along.of[j] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(at(weights_bar, i, j)), along.of[j]);
+                }
+            }
+        }
+        return along;
+    }
+
+    // weight (weight_bar - Σ weight weight_bar), rounded, as rows of keys and as pairs of keys.
+    void form_scores_bar(const Tile& t, const Columns& along) {
+        auto of = [&](int64_t i, int j) {
+            __m512 bar = _mm512_sub_ps(_mm512_loadu_ps(at(weights_bar, i, j)), along.of[j]);
+            return rounded(_mm512_mul_ps(_mm512_loadu_ps(at(weights, i, j)), bar));
+        };
+        for (int64_t i = 0; i < t.keys(); i += 2)
+            for (int j = 0; j < COLUMNS; j++) {
+                __m256i one = of(i, j), other = i + 1 < t.keys() ? of(i + 1, j) : _mm256_setzero_si256();
+                uint16_t* place = rounded_scores_bar + i * QUERIES + LANES * j;
+                _mm256_storeu_si256((__m256i*)place, one);
+                _mm256_storeu_si256((__m256i*)(place + QUERIES), other);
+                _mm512_storeu_si512(pairs + i / 2 * QUERIES + LANES * j, paired(one, other));
+            }
+    }
+};
+
+// Each head of keys by some thread; what a thread does depends on neither number nor order of the threads.
+template <class Make>
+void on_groups(const Shape& s, int threads, Make make) {
+#pragma omp parallel num_threads(threads)
+    {
+        auto pass = make();
+#pragma omp for schedule(dynamic) collapse(2)
+        for (int64_t b = 0; b < s.batch; b++)
+            for (int64_t g = 0; g < s.kv_heads; g++) pass.group(b, g);
+    }
+}
 
 }  // namespace
 
@@ -254,143 +331,17 @@ extern "C" {
 void attention_forward(const Shape* shape, const uint16_t* query, const Strides* qs, const uint16_t* key,
                        const Strides* ks, const uint16_t* value, const Strides* vs, uint16_t* mixed, const Strides* ms,
                        float scale, int threads) {
-    const Shape s = *shape;
-    const int64_t d = s.d_head, width = padded(s.positions), keys = even(s.positions) + 2, group = s.heads / s.kv_heads;
-#pragma omp parallel num_threads(threads)
-    {
-        Room room(4 * (keys / 2 * d + d / 2 * width + keys * QUERIES + keys / 2 * QUERIES + QUERIES * d) + 1024);
-        Pair *values = room.take<Pair>(keys / 2 * d), *queries = room.take<Pair>(d / 2 * width),
-             *pairs = room.take<Pair>(keys / 2 * QUERIES);
-        float *weights = room.take<float>(keys * QUERIES), *sums = room.take<float>(QUERIES * d);
-#pragma omp for schedule(dynamic) collapse(2)
-        for (int64_t b = 0; b < s.batch; b++)
-            for (int64_t g = 0; g < s.kv_heads; g++) {
-                const uint16_t *k = key + b * ks->batch + g * ks->head, *v = value + b * vs->batch + g * vs->head;
-                pack_along_positions(v, vs->position, s.positions, even(s.positions), d, values);
-                for (int64_t h = g * group; h < (g + 1) * group; h++) {
-                    pack_along_features(query + b * qs->batch + h * qs->head, qs->position, s.positions, d, queries,
-                                        width);
-                    for (int64_t q0 = 0; q0 < s.positions; q0 += QUERIES) {
-                        Span span = seen(s, q0);
-                        form_weights(s, span, k, ks->position, queries, width, q0, scale, weights);
-                        for (int64_t i = 0; i < even(span.last - span.first); i += 2)
-                            for (int j = 0; j < QUERIES; j += LANES)
-                                _mm512_storeu_si512(pairs + i / 2 * QUERIES + j,
-                                                    paired(_mm512_loadu_ps(weights + i * QUERIES + j),
-                                                           _mm512_loadu_ps(weights + (i + 1) * QUERIES + j)));
-                        int64_t rows = std::min<int64_t>(QUERIES, s.positions - q0);
-                        for (int64_t r = 0; r < rows; r += ROWS) {
-                            int count = (int)std::min<int64_t>(ROWS, rows - r);
-                            int64_t last = std::min(span.last, q0 + r + count);
-                            product(count, (int)(d / LANES), pairs + r, 1, QUERIES, values + span.first / 2 * d, d,
-                                    even(last - span.first) / 2, sums + r * d, d, false);
-                        }
-                        store_rows(sums, rows, d, 1.0f, mixed + b * ms->batch + h * ms->head + q0 * ms->position,
-                                   ms->position);
-                    }
-                }
-            }
-    }
+    on_groups(*shape, threads,
+              [&] { return Forward(*shape, {query, qs}, {key, ks}, {value, vs}, {mixed, ms}, scale); });
 }
 
 void attention_backward(const Shape* shape, const uint16_t* query, const Strides* qs, const uint16_t* key,
                         const Strides* ks, const uint16_t* value, const Strides* vs, const uint16_t* mixed_bar,
                         const Strides* ms, uint16_t* query_bar, const Strides* qbs, uint16_t* key_bar,
                         const Strides* kbs, uint16_t* value_bar, const Strides* vbs, float scale, int threads) {
-    const Shape s = *shape;
-    const int64_t d = s.d_head, width = padded(s.positions), keys = even(s.positions) + 2, group = s.heads / s.kv_heads;
-#pragma omp parallel num_threads(threads)
-    {
-        Room room(4 * (keys / 2 * d + 2 * (d / 2 * width) + 2 * (width / 2 * d) + 2 * keys * QUERIES +
-                       3 * (keys / 2 * QUERIES) + QUERIES * d + 2 * keys * d) +
-                  4096);
-        Pair *keys_packed = room.take<Pair>(keys / 2 * d), *queries = room.take<Pair>(d / 2 * width),
-             *bars = room.take<Pair>(d / 2 * width);
-        Pair *query_rows = room.take<Pair>(width / 2 * d), *bar_rows = room.take<Pair>(width / 2 * d);
-        float *weights = room.take<float>(keys * QUERIES), *weights_bar = room.take<float>(keys * QUERIES);
-        uint16_t *of_weights = room.take<uint16_t>(keys * QUERIES), *of_scores = room.take<uint16_t>(keys * QUERIES);
-        Pair* pairs = room.take<Pair>(keys / 2 * QUERIES);
-        float *sums = room.take<float>(QUERIES * d), *key_sums = room.take<float>(keys * d),
-              *value_sums = room.take<float>(keys * d);
-#pragma omp for schedule(dynamic) collapse(2)
-        for (int64_t b = 0; b < s.batch; b++)
-            for (int64_t g = 0; g < s.kv_heads; g++) {
-                const uint16_t *k = key + b * ks->batch + g * ks->head, *v = value + b * vs->batch + g * vs->head;
-                pack_along_positions(k, ks->position, s.positions, even(s.positions), d, keys_packed);
-                std::fill(key_sums, key_sums + keys * d, 0.0f);
-                std::fill(value_sums, value_sums + keys * d, 0.0f);
-                for (int64_t h = g * group; h < (g + 1) * group; h++) {
-                    const uint16_t *q = query + b * qs->batch + h * qs->head,
-                                   *bar = mixed_bar + b * ms->batch + h * ms->head;
-                    pack_along_features(q, qs->position, s.positions, d, queries, width);
-                    pack_along_features(bar, ms->position, s.positions, d, bars, width);
-                    pack_along_positions(q, qs->position, s.positions, width, d, query_rows);
-                    pack_along_positions(bar, ms->position, s.positions, width, d, bar_rows);
-                    for (int64_t q0 = 0; q0 < s.positions; q0 += QUERIES) {
-                        Span span = seen(s, q0);
-                        int64_t count = span.last - span.first;
-                        form_weights(s, span, k, ks->position, queries, width, q0, scale, weights);
-                        __m512 along[COLUMNS];
-                        for (int j = 0; j < COLUMNS; j++) along[j] = _mm512_setzero_ps();
-                        for (int64_t i = 0; i < count; i += ROWS) {
-                            int some = (int)std::min<int64_t>(ROWS, count - i),
-                                from = hidden_columns(span.first + i, q0);
-                            product(some, COLUMNS - from, (const Pair*)(v + (span.first + i) * vs->position),
-                                    vs->position / 2, 1, bars + q0 + LANES * from, width, d / 2,
-                                    weights_bar + i * QUERIES + LANES * from, QUERIES, false);
-                            for (int r = 0; r < some; r++)
-                                for (int j = 0; j < COLUMNS; j++) {
-                                    int64_t at = (i + r) * QUERIES + LANES * j;
-                                    __m512 w = _mm512_loadu_ps(weights + at);
-                                    if (j >= from)
-                                        along[j] = _mm512_fmadd_ps(w, _mm512_loadu_ps(weights_bar + at), along[j]);
-                                    else
-                                        _mm512_storeu_ps(weights_bar + at, _mm512_setzero_ps());
-                                    _mm256_storeu_si256((__m256i*)(of_weights + at), rounded(w));
-                                }
-                        }
-                        for (int64_t i = 0; i < even(count); i += 2)
-                            for (int j = 0; j < COLUMNS; j++) {
-                                int64_t at = i * QUERIES + LANES * j, next = at + QUERIES;
-                                __m512 first =
-                                           _mm512_mul_ps(_mm512_loadu_ps(weights + at),
-                                                         _mm512_sub_ps(_mm512_loadu_ps(weights_bar + at), along[j])),
-                                       second = _mm512_setzero_ps();
-                                if (i + 1 < count)
-                                    second =
-                                        _mm512_mul_ps(_mm512_loadu_ps(weights + next),
-                                                      _mm512_sub_ps(_mm512_loadu_ps(weights_bar + next), along[j]));
-                                __m256i one = rounded(first), other = rounded(second);
-                                _mm256_storeu_si256((__m256i*)(of_scores + at), one);
-                                _mm256_storeu_si256((__m256i*)(of_scores + next), other);
-                                _mm512_storeu_si512(
-                                    pairs + i / 2 * QUERIES + LANES * j,
-                                    _mm512_or_si512(_mm512_cvtepu16_epi32(one),
-                                                    _mm512_slli_epi32(_mm512_cvtepu16_epi32(other), 16)));
-                            }
-                        for (int64_t i = 0; i < count; i += ROWS) {
-                            int some = (int)std::min<int64_t>(ROWS, count - i),
-                                from = hidden_columns(span.first + i, q0) * LANES / 2;
-                            int64_t to = (span.first + i) * d;
-                            product(some, (int)(d / LANES), (const Pair*)(of_weights + i * QUERIES) + from, QUERIES / 2,
-                                    1, bar_rows + (q0 / 2 + from) * d, d, QUERIES / 2 - from, value_sums + to, d, true);
-                            product(some, (int)(d / LANES), (const Pair*)(of_scores + i * QUERIES) + from, QUERIES / 2,
-                                    1, query_rows + (q0 / 2 + from) * d, d, QUERIES / 2 - from, key_sums + to, d, true);
-                        }
-                        int64_t rows = std::min<int64_t>(QUERIES, s.positions - q0);
-                        for (int64_t r = 0; r < rows; r += ROWS) {
-                            int some = (int)std::min<int64_t>(ROWS, rows - r);
-                            int64_t last = std::min(span.last, q0 + r + some);
-                            product(some, (int)(d / LANES), pairs + r, 1, QUERIES, keys_packed + span.first / 2 * d, d,
-                                    even(last - span.first) / 2, sums + r * d, d, false);
-                        }
-                        store_rows(sums, rows, d, scale,
-                                   query_bar + b * qbs->batch + h * qbs->head + q0 * qbs->position, qbs->position);
-                    }
-                }
-                store_rows(key_sums, s.positions, d, scale, key_bar + b * kbs->batch + g * kbs->head, kbs->position);
-                store_rows(value_sums, s.positions, d, 1.0f, value_bar + b * vbs->batch + g * vbs->head, vbs->position);
-            }
-    }
+    on_groups(*shape, threads, [&] {
+        return Backward(*shape, {query, qs}, {key, ks}, {value, vs}, {mixed_bar, ms}, {query_bar, qbs}, {key_bar, kbs},
+                        {value_bar, vbs}, scale);
+    });
 }
 }

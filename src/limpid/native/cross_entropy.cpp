@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <vector>
+
 #include "lanes.h"
 
 namespace {
@@ -12,7 +13,8 @@ inline __m512 exp_of(__m512 x) {
     x = _mm512_max_ps(_mm512_set1_ps(-150.0f), x);  // in this order what is no number stays none
     __m512 n = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f));
     n = _mm512_roundscale_ps(n, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);  // ln 2, the first part so short that n times it is exact
+    __m512 r =
+        _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);  // ln 2, the first part so short that n times it is exact
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
     __m512 y = _mm512_set1_ps(1.98412698e-4f);
     for (float c : {1.38888889e-3f, 8.33333333e-3f, 4.16666667e-2f, 1.66666667e-1f, 0.5f, 1.0f, 1.0f})
@@ -74,9 +76,8 @@ float loss_of(uint16_t* row, int64_t columns, int64_t target, float weight, floa
 
 // logits (rows, columns), targets (rows), `no_label` where there is none; losses (rows). Returns how many targets are
 // no columns: their rows are left as they are.
-extern "C" int64_t cross_entropy(
-    uint16_t* logits, const int64_t* targets, float* losses, int64_t rows, int64_t columns, float weight,
-    int64_t no_label, int threads) {
+extern "C" int64_t cross_entropy(uint16_t* logits, const int64_t* targets, float* losses, int64_t rows, int64_t columns,
+                                 float weight, int64_t no_label, int threads) {
     int64_t outside = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : outside)
     {

@@ -1,6 +1,7 @@
 // What the kernels share: a register of 16 float32, and how many of its lanes are left at the end of a row.
 #pragma once
 #include <immintrin.h>
+
 #include <cstdint>
 
 constexpr int LANES = 16;

@@ -25,19 +25,13 @@ class Plain(Optimizer):
 class AdamW(Plain, torch.optim.AdamW):
     """PyTorch's fused one, to the same bits in limpid's own kernel where that is there: one call for all parameters."""
 
-    clip = 1.0
-    """What the next update multiplies gradients by before it reads them."""
-
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None if closure is None else closure()
-        clip, self.clip = self.clip, 1.0
         if getattr(self, "found_inf", None) is None and native_adamw.serves(self.param_groups):
             for group in self.param_groups:
-                native_adamw.update(group, self.state, clip)
+                native_adamw.update(group, self.state)
             return loss
-        if clip != 1:
-            torch._foreach_mul_([p.grad for p in self.moved() if p.grad is not None], clip)
         PYTORCH_ADAMW_STEP(self)
         return loss
 

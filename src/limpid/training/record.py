@@ -19,8 +19,8 @@ from limpid.kernel_limits import logits_rows
 from limpid.manifest import UNSEALED, seal
 from limpid.maths.chain import Outline
 from limpid.model import Transformer
+from limpid.model.kernels import native_activation, native_attention
 from limpid.model.kernels.attention import is_short
-from limpid.model.kernels.native_attention import serves
 from limpid.model.narrow import on_disk
 from limpid.objectives import NEXT_TOKEN, POLICY, Objective, to_document
 from limpid.quantities import parameters
@@ -216,15 +216,19 @@ def _metadata(
 def _kernels(model: Transformer, batch: Sequence[MicroBatch]) -> dict[str, object]:
     """Which of several ways the fast path went: their roundings differ."""
     positions = batch[0]["tokens"].shape[1] if "tokens" in batch[0].arrays else model.config.context_length
-    device = model.device
+    config, device, compute = model.config, model.device, model.compute
     attention = "short" if is_short(positions, device) else "pytorch"
-    if serves(device.type, model.compute, model.config.sizes.d_head):
+    if native_attention.serves(device.type, compute, config.sizes.d_head):
         attention = "native"
-    if model.config.dropout:
+    if config.dropout:
         attention = "plain"
-    blocks = "eager" if model.compiled is None else "compiled"
-    rows = logits_rows(model.config.vocab_size, model.compute.itemsize)
-    return {"attention": attention, "blocks": blocks, "logits_rows": rows}
+    own = native_activation.serves(device.type, compute, config.sizes.d_ff, config.activation)
+    return {
+        "attention": attention,
+        "activation": "native" if own else "pytorch",
+        "blocks": "eager" if model.compiled is None else "compiled",
+        "logits_rows": logits_rows(config.vocab_size, compute.itemsize),
+    }
 
 
 def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, object]) -> None:

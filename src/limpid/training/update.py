@@ -93,14 +93,13 @@ def clip(
     max_grad_norm: float | None,
     pipeline: Pipeline | None = None,
 ) -> float:
-    """Undo the loss scale and scale all gradients down to the global norm `max_grad_norm`; returns the norm before.
-
-    limpid's AdamW scales them as it reads them.
-    """
+    """Undo the loss scale and scale all gradients down to the global norm `max_grad_norm`; returns the norm before."""
     scaler.unscale_(optimizer)
     most = math.inf if max_grad_norm is None else max_grad_norm
     if isinstance(optimizer, AdamW) and pipeline is None and (of_all := optimizer.norm()) is not None:
-        optimizer.clip = min(1.0, most / (of_all + 1e-6)) if math.isfinite(of_all) else 1.0
+        scale = most / (of_all + 1e-6)
+        if scale < 1 and math.isfinite(of_all):
+            torch._foreach_mul_([p.grad for p in optimizer.moved() if p.grad is not None], scale)
         return of_all
     if pipeline is None:
         return float(whole(torch.nn.utils.clip_grad_norm_(model.parameters(), most)))

@@ -73,6 +73,12 @@ def test_another_seed_is_another_run(kept: dict[str, Path]) -> None:
         assert not unlike(doctor)
 
 
+def test_another_seed_is_another_run_where_random_numbers_are_seeded_anew(kept: dict[str, Path]) -> None:
+    again: dict[str, Any] = {"seed": 1, "before": lambda model: torch.manual_seed(0)}
+    trained(kept["float32"].with_name("again.json"), before=again["before"])
+    assert not unlike(trained(kept["float32"].with_name("again.json"), **again)[0])
+
+
 def test_masks_that_are_drawn_elsewhere_are_told_as_that(tmp_path: Path) -> None:
     loop: dict[str, Any] = {"make": lambda: Decoder(drop=0.1)}
     trained(tmp_path / "loop.json", **loop)

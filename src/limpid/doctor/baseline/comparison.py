@@ -12,6 +12,7 @@ from limpid.doctor.baseline.difference import Difference
 from limpid.doctor.baseline.matching import Matched, Pair, matched
 from limpid.doctor.baseline.sketch import PACKED
 from limpid.doctor.baseline.step_sketch import Kind, Moment, StepSketch
+from limpid.doctor.rules.baseline import NOT_AS_BASELINE
 
 GROWTH = 30.0
 """How much further outputs and gradients may lie apart, relative, than the weights that rounding has moved apart."""
@@ -94,9 +95,12 @@ class Comparison:
 
     @property
     def _is_another_run(self) -> bool:
-        """Whether weights and random numbers are others, and nothing but the draw is another."""
+        """Whether weights are others by nothing but their draw: all of them, or as random numbers are others, too."""
         weights = [unlike for unlike in self.of(Kind.WEIGHT) if unlike.difference is not None]
-        if not weights or self.random_as_then:
+        pairs = [pair for pair in self.matched.pairs if pair.now.place.kind == Kind.WEIGHT]
+        others = {id(unlike.pair.now) for unlike in weights}
+        is_whole = all(id(pair.now) in others or _is_constant(pair.now) for pair in pairs)
+        if not weights or (self.random_as_then and not is_whole):
             return False
         return all(is_another_draw(unlike.difference) for unlike in weights if unlike.difference is not None)
 
@@ -204,6 +208,5 @@ def is_another_draw(difference: Difference) -> bool:
         return False
     if difference.factor is not None or difference.line is not None:
         return False
-    scatter = SCATTER / math.sqrt(now.count)  # of a Gaussian's rms √(1/2n), twice, and heavier tails
-    means = abs(now.total - then.total) / now.count
-    return abs(math.log(now.rms / then.rms)) < scatter and means < scatter * max(now.rms, then.rms) + 1e-12
+    level = NOT_AS_BASELINE["size" if len(now.shape) < 2 else "level"]  # trained ones are no draws, and scatter further
+    return abs(math.log(now.rms / then.rms)) < max(math.log(level), SCATTER / math.sqrt(now.count))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from limpid.doctor.baseline import module_calls, trail
 from limpid.doctor.baseline.file import Baseline
@@ -129,7 +130,7 @@ class LoopSketcher:
         if not line.passes:
             line.random, line.start = states_of_random(), trail.of_weights(info)
             line.evaluating = sum(not module.training for module in info.model.modules())
-            line.trained = sum(p.numel() for p in info.parameters.values() if p.requires_grad)
+            line.trained = sum(p.numel() for p in info.parameters.values() if p.requires_grad and not is_lazy(p))
         line.passes += 1
         digest = trail.digest(tensor for _, tensor in tensors_of([*args, kwargs]))
         line.batch ^= digest

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _disable_current_modes
 
 from limpid.doctor.weights import local
@@ -112,6 +113,8 @@ def made(values: Array, rows: Array, shape: tuple[int, ...], form: str) -> Sketc
 
 def read(tensor: Tensor) -> tuple[Array, Array] | None:
     """Up to `ROOM` numbers of a tensor as (row, column) in float64, and which rows of all; a vector is a column."""
+    if is_lazy(tensor):
+        return None
     t = local(tensor.detach())
     if t.layout != torch.strided or t.is_meta or t.is_quantized or t.is_nested or not t.numel():
         return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from limpid.doctor.baseline import tolerance
 from limpid.doctor.baseline.sketch import Array, made, read, sketch
@@ -86,7 +87,8 @@ class StepSketcher:
     def _start(self) -> None:
         step, info = self.step, self.info
         step.random = states_of_random()
-        step.terms = max([p[0].numel() for p in info.parameters.values() if p.ndim > 1], default=1)
+        known = [p for p in info.parameters.values() if not is_lazy(p)]
+        step.terms = max([p[0].numel() for p in known if p.ndim > 1 and len(p)], default=1)
         kind = info.device.type
         if torch.is_autocast_enabled(kind):
             self._computes_in(torch.get_autocast_dtype(kind))

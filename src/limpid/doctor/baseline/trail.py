@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from limpid.doctor.baseline.sketch import PACKED, Sketch, sketch
 from limpid.doctor.weights import sample
@@ -61,7 +62,8 @@ class Line:
 
 def of_weights(info: ModelInfo) -> Sketch | None:
     """A few numbers of each parameter and buffer."""
-    held = [t for t in (*info.parameters.values(), *info.model.buffers()) if t.is_floating_point() and not t.is_meta]
+    everything = (t for t in (*info.parameters.values(), *info.model.buffers()) if not is_lazy(t))
+    held = [t for t in everything if t.is_floating_point() and not t.is_meta]
     few = [sample(t, EACH).to("cpu", torch.float64) for t in held[:: max(1, -(-len(held) // TENSORS))]]
     return sketch(torch.cat(few)) if few else None
 

@@ -24,23 +24,26 @@ SHOWN = 3
 NOT_AS_BASELINE = Rule(
     "not-as-baseline",
     FAMILY,
-    detects="A loop that does something else than in the run whose facts were kept: `limpid.watch(…, baseline=FILE)`.",
-    equation=r"f_t \neq f_t^{\text{baseline}}",
-    source="definition",
-    threshold="counts, words and settings are equal; shares lie within {share:g}, or three standard deviations "
-    "of so many rows; on the first three steps surprises and weights within a factor of {level:g}, gradients within "
-    "{size:g}",
+    detects="A loop that does something else than in the run that was kept, `limpid.watch(…, baseline=FILE)`: from the "
+    "same seed the first tensor that differs although all before it is equal, from another the first fact.",
+    equation=r"\lVert x_t - x_t^{\text{baseline}} \rVert > \text{rounding},\quad f_t \neq f_t^{\text{baseline}}",
+    source="differential testing, McKeeman 1998; count sketches, Charikar, Chen & Farach-Colton 2002",
+    threshold="tensors are equal to the rounding of their format, terms and depth; of another seed counts, words and "
+    "settings are equal; shares lie within {share:g}, or three standard deviations of so many rows; on the first three "
+    "steps surprises and weights within a factor of {level:g}, gradients within {size:g}; or among what they were at "
+    "other steps of runs that were kept",
     thresholds={
         "share": Threshold(0.06, "rows of another batch"),
         "level": Threshold(1.5, "cross-entropies and matrices of another seed"),
         "size": Threshold(4.0, "gradients and vectors of another seed"),
     },
-    cost="some counts of the batch and of what was read anyway, on steps 1, 2, 3 and every 50th",
+    cost="sketches of all tensors on the first three steps, a few numbers of each up to the 200th, and some counts of "
+    "the batch on a dozen steps",
     needs=(Probe.LOSS, Probe.LOSS_GRADIENT, Probe.GRADIENT_NORM, Probe.CLIPPING, Probe.UPDATES, Probe.FACTS),
     cause="a change of code, data, settings or versions since that run",
-    fix="undo the change that the first of these facts names; where it is meant, delete the file, and the next run "
+    fix="undo the change that the first difference names; where it is meant, delete the file, and the next run "
     "writes it anew",
-    refuted_by="the same facts",
+    refuted_by="the same sketches, or the same facts",
 )
 
 

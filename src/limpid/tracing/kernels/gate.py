@@ -1,4 +1,4 @@
-"""The gate, f(gate) · up: two kernels forward and three backward, each with a tensor of its own."""
+"""The gate, f(gate) · up: in kernels of PyTorch's, each with a tensor of its own, or in one of limpid's own."""
 
 from __future__ import annotations
 
@@ -24,18 +24,32 @@ class EagerGate:
     def forward(self, inputs: Sequence[Array]) -> tuple[Ball, tuple[Array, Array, Ball]]:
         gate, up = inputs
         activation, unit = self.operation.activation, self.formats.unit
-        opened = stored(Ball(activation.value(gate), unit * activation.value_error(gate)), self.formats.compute)
+        opened = self._kept(Ball(activation.value(gate), unit * activation.value_error(gate)))
         return self._times(opened, up), (gate, up, opened)
 
     def backward(self, y_bar: Array, saved: tuple[Array, Array, Ball]) -> list[Ball]:
         gate, up, opened = saved
         activation, unit = self.operation.activation, self.formats.unit
-        through = stored(Ball(y_bar * up, unit * np.abs(y_bar * up)), self.formats.compute)
+        through = self._kept(Ball(y_bar * up, unit * np.abs(y_bar * up)))
         slope = activation.slope(gate)
         error = unit * (activation.slope_error(gate) + np.abs(slope))
         gate_bar = Ball(slope * through.value, np.abs(slope) * through.reach + error * np.abs(through.value))
         return [gate_bar, self._times(opened, y_bar)]
 
+    def _kept(self, array: Ball) -> Ball:
+        """What is read of an array that is formed on the way."""
+        return stored(array, self.formats.compute)
+
     def _times(self, ball: Ball, y: Array) -> Ball:
         size = np.abs(y)
         return Ball(ball.value * y, ball.reach * size + self.formats.unit * np.abs(ball.value) * size)
+
+
+@dataclass(frozen=True)
+class NativeGate(EagerGate):
+    """model/kernels/native_activation.py: everything on the way stays in float32."""
+
+    arithmetic = "formed in float32, f to a few u, and rounded once"
+
+    def _kept(self, array: Ball) -> Ball:
+        return array

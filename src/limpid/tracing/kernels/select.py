@@ -9,7 +9,7 @@ from limpid.maths.linear import Linear
 from limpid.maths.loss import LogSoftmax, NegativeLogLikelihood
 from limpid.maths.mlp import Gated
 from limpid.tracing.kernels.attention import NativeAttention, ShortAttention
-from limpid.tracing.kernels.gate import EagerGate
+from limpid.tracing.kernels.gate import EagerGate, NativeGate
 from limpid.tracing.kernels.kernel import Formats, Kernel, OneOperation
 from limpid.tracing.kernels.linear_cross_entropy import LinearCrossEntropy, SoftmaxOfLinear, TokenLogProbabilities
 from limpid.tracing.kernels.random_rounding import RandomRounding
@@ -22,7 +22,8 @@ def kernel_of(record: Record, segment: Segment) -> Kernel:
     formats = formats_of(record, segment)
     match [link.operation for link in segment.links]:
         case [Gated() as gate]:
-            return EagerGate(gate, formats)
+            own = segment.path == "fast" and record.kernels.get("activation") == "native"
+            return (NativeGate if own else EagerGate)(gate, formats)
         case [operation]:
             return OneOperation(
                 operation, formats, in_parts=not (segment.path == "fast" and isinstance(operation, Rotary))
