@@ -1,9 +1,10 @@
 """Loops that somebody rewrote, held against the loop as it worked: `limpid.watch(…, baseline=FILE)`.
 
 The loop as it worked writes the file, the changed one is held against it; seeds are the authors' own, alike on both
-sides or not. A fault is found when `not-as-baseline` speaks, its part is right where the part of a step that is named
-first is its author's category (inputs and labels are both the batch), and it is named where the words match the patterns
-that the author wrote. A rewrite without harm is accused where the rule warns, told something where it gives notice.
+sides or not. A fault is found when `not-as-baseline` speaks; its part is right where the part of a step that is named
+first is its author's category (inputs and labels are both the batch), and it is named where the words match the
+patterns that the author wrote. A rewrite without harm is accused where the rule warns, and told something where it
+gives notice.
 
     python -m benchmarks.robustness.changed [--only NAME] [--kind fault|innocent] [--json FILE]
 """
