@@ -96,11 +96,11 @@ def clip(
     """Undo the loss scale and scale all gradients down to the global norm `max_grad_norm`; returns the norm before."""
     scaler.unscale_(optimizer)
     most = math.inf if max_grad_norm is None else max_grad_norm
-    if isinstance(optimizer, AdamW) and pipeline is None and (of_all := optimizer.norm()) is not None:
-        scale = most / (of_all + 1e-6)
-        if scale < 1 and math.isfinite(of_all):
+    own = optimizer.norm() if isinstance(optimizer, AdamW) and pipeline is None else None
+    if isinstance(optimizer, AdamW) and own is not None and math.isfinite(own):  # else as PyTorch, seen by who watches
+        if (scale := most / (own + 1e-6)) < 1:
             torch._foreach_mul_([p.grad for p in optimizer.moved() if p.grad is not None], scale)
-        return of_all
+        return own
     if pipeline is None:
         return float(whole(torch.nn.utils.clip_grad_norm_(model.parameters(), most)))
     pipeline.share_overflow(scaler, optimizer)
