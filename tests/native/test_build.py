@@ -12,10 +12,10 @@ from limpid.native import build
 def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Nothing found out yet, and nothing in the cache."""
     monkeypatch.setenv("LIMPID_CACHE", str(tmp_path))
-    for function in (build.missing, build.library):
+    for function in (build.missing, build.library, build._file):
         function.cache_clear()
     yield tmp_path
-    for function in (build.missing, build.library):
+    for function in (build.missing, build.library, build._file):
         function.cache_clear()
 
 
@@ -56,10 +56,13 @@ def test_the_library_is_compiled_once_for_each_text_of_it(anew: Path, monkeypatc
     assert first.answer() == 41
     (made,) = (anew / "native").iterdir()
     build.library.cache_clear()
+    assert not build.is_to_be_compiled()
     build.library()
     assert list((anew / "native").iterdir()) == [made]
     (sources / "one.cpp").write_text('extern "C" int answer() { return 42; }')
     build.library.cache_clear()
+    build._file.cache_clear()
+    assert build.is_to_be_compiled()
     assert build.library().answer() == 42
     assert len(list((anew / "native").iterdir())) == 2
 

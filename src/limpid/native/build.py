@@ -62,19 +62,36 @@ def compiler() -> str | None:
     return next((found for found in map(shutil.which, names) if found), None)
 
 
+def is_to_be_compiled() -> bool:
+    """Whether the first call of `library` will take the time of a compiler."""
+    return not missing() and not _file().exists()
+
+
+def _sources() -> list[Path]:
+    return sorted(SOURCES.glob("*.cpp"))
+
+
+@cache
+def _file() -> Path:
+    """Where the library lies, by compiler, flags and text."""
+    command = [str(compiler()), "--version"]
+    try:
+        version = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        version = ""
+    texts = [file.read_text(encoding="utf-8") for file in (*_sources(), *sorted(SOURCES.glob("*.h")))]
+    name = hashlib.blake2b("\0".join([version, *FLAGS, *texts]).encode(), digest_size=16).hexdigest()
+    return cache_folder() / "native" / f"{name}.so"
+
+
 def _built() -> Path:
     """The library's file, made first where it is not there; several processes may make it at once."""
-    sources, headers = sorted(SOURCES.glob("*.cpp")), sorted(SOURCES.glob("*.h"))
-    program = str(compiler())
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=SECONDS, check=True).stdout
-    parts = [version, *FLAGS, *(file.read_text(encoding="utf-8") for file in sources + headers)]
-    name = hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
-    file = cache_folder() / "native" / f"{name}.so"
+    file = _file()
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=file.parent) as folder:
             made = Path(folder) / file.name
-            command = [program, *FLAGS, *map(str, sources), "-o", str(made)]
+            command = [str(compiler()), *FLAGS, *map(str, _sources()), "-o", str(made)]
             subprocess.run(command, capture_output=True, timeout=SECONDS, check=True)
             made.replace(file)
     return file

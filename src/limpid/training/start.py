@@ -22,6 +22,7 @@ from limpid.data.tokenizer_folder import tokenizer_damage, write_tokenizer
 from limpid.data.tuning.examples import Examples
 from limpid.errors import ConfigError, DataError
 from limpid.lock import hold
+from limpid.native.build import is_to_be_compiled
 from limpid.objectives import NEXT_TOKEN, Objective
 from limpid.objectives.tuned import objective_of
 from limpid.reporter import SILENT, Reporter
@@ -134,6 +135,8 @@ def resolved(
         )
     _require_sample(config, tokens)
     set_threads(config)
+    if mesh.is_main and is_to_be_compiled():
+        reporter.note("limpid's kernels are compiled for this processor, once: about 5 s")
     config = dataclasses.replace(
         share_micro_batches(config, mesh.parallel.micro_batches),
         model=dataclasses.replace(config.model, vocab_size=vocab_size),
