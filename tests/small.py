@@ -10,6 +10,14 @@ from limpid.reporter import SILENT, Reporter
 WORDS = "the cat dog bird tree river stone sees hears finds small old green and or not über naïve".split()  # noqa: SIM905
 
 
+def share_kernels(cache: Path, shared: Path) -> Path:
+    """A cache whose compiled kernels are those of all tests: each process would compile them anew."""
+    for folder in (cache, shared):
+        folder.mkdir(parents=True, exist_ok=True)
+    (cache / "native").symlink_to(shared)
+    return cache
+
+
 def corpus(folder: Path, documents: int = 12) -> Path:
     """A folder of text files, made of few words."""
     random.seed(5)

@@ -7,7 +7,7 @@ import pytest
 
 from cli.typed import TINY
 from limpid.cli import main
-from small import corpus
+from small import corpus, share_kernels
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus(folder / "corpus")
     before = Path.cwd()
     os.chdir(folder)
-    os.environ["LIMPID_CACHE"] = str(folder / "cache")
+    cache = share_kernels(folder / "cache", tmp_path_factory.getbasetemp() / "native")
+    os.environ["LIMPID_CACHE"] = str(cache)
     try:
         assert main(["train", "corpus", "--name", "small", "--max-steps", "8", *TINY]) == 0
     finally:

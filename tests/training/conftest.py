@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from small import corpus
+from small import corpus, share_kernels
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LIMPID_CACHE", str(tmp_path / "cache"))
+    cache = share_kernels(tmp_path / "cache", tmp_path_factory.getbasetemp() / "native")
+    monkeypatch.setenv("LIMPID_CACHE", str(cache))
     threads = torch.get_num_threads()
     yield tmp_path
     torch.set_num_threads(threads)
