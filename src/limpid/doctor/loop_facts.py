@@ -140,7 +140,7 @@ def _data(watched: Watched, record: StepRecord, history: History) -> Iterator[Fa
     call = calls[0]
     named = dict(zip(call.names or map(str, range(len(call.args))), call.args, strict=False)) | call.kwargs
     for name, tensor in named.items():
-        if isinstance(tensor, Tensor) and tensor.numel() and not tensor.is_cuda:
+        if isinstance(tensor, Tensor) and tensor.ndim and tensor.numel() and not tensor.is_cuda:
             yield from _tensor(name, tensor.detach())
 
 

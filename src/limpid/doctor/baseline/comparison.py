@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from limpid.doctor.baseline import tolerance
@@ -22,6 +22,7 @@ WHOLE = 0.01
 """Of whole numbers inside of a model, such as choices of experts, the relative distance that flips by rounding make."""
 SCATTER = 5.0
 """Standard deviations within which two draws of one distribution have the same size."""
+OF_PARAMETERS = (Kind.WEIGHT, Kind.GRADIENT, Kind.UPDATE)
 Verdict = Literal["alike", "apart", "another run", "other batches", "other random numbers"]
 
 
@@ -86,9 +87,11 @@ class Comparison:
 
     @property
     def reaches(self) -> bool:
-        """Whether the loss, a gradient or an update differs."""
-        ends = (Kind.LOSS, Kind.GRADIENT, Kind.UPDATE)
-        return any(unlike.pair.now.place.kind in ends for unlike in self.unlike)
+        """Whether what is learned differs: an update; or the loss with a gradient, since some updates know no scale."""
+        kinds = {unlike.pair.now.place.kind for unlike in self.unlike}
+        if not any(pair.now.place.kind == Kind.UPDATE for pair in self.matched.pairs):
+            return not kinds.isdisjoint((Kind.LOSS, Kind.GRADIENT))
+        return Kind.UPDATE in kinds or {Kind.LOSS, Kind.GRADIENT} <= kinds
 
     def of(self, *kinds: Kind) -> list[Unlike]:
         return [unlike for unlike in self.unlike if unlike.pair.now.place.kind in kinds]
@@ -152,6 +155,8 @@ class Comparison:
                 if then is not now:
                     yield Unlike(pair, None)
                 continue
+            if kind in OF_PARAMETERS and then.count == now.count:  # in another shape they may be the same numbers
+                then = replace(then, shape=now.shape)
             near = self._near(pair, calls)
             difference = Difference(then, now, max(near, PACKED) if near else PACKED * now.is_counted)
             if difference.exists:

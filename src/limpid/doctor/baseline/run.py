@@ -102,7 +102,8 @@ class Companion:
             return
         self.state = "apart"
         says = f"up to here all was as it was; {says}." if not sketched else f"{says}."
-        self.told = Told(part, part, says, "a change of what happens at this step", True, {"part": part})
+        certain = self._parting.reaches(then, now)
+        self.told = Told(part, part, says, "a change of what happens at this step", certain, {"part": part})
 
 
 def _plain(value: Any) -> Any:

@@ -124,6 +124,11 @@ class Parting:
             return "update", f"the same gradients make another update{_by(then.end, now.end)}"
         return None
 
+    def reaches(self, then: Line, now: Line) -> bool:
+        """Whether the weights behind the step differ, where they are known."""
+        known = then.end is not None and now.end is not None
+        return not known or _distance(then.end, now.end) > max(self.near, PACKED)
+
     def _jumps(self, what: str, distance: float) -> bool:
         known = max(self.apart.values(), default=0.0)
         if distance > max(self.near, PACKED, JUMP * known):
