@@ -40,12 +40,12 @@ def wrong_rotation(x, angles, layout, mode):
     return torch.cat((first_half * cos + second_half * sin, second_half * cos - first_half * sin), -1).to(x.dtype)
 
 
-def rms_norm_with_eps_outside_the_root(self, x, mode):
-    return x / (x.float().square().mean(-1, keepdim=True).sqrt() + self.eps) * self.weight
+def rms_norm_with_eps_outside_the_root(self, x, mode, to=None):
+    return (x / (x.float().square().mean(-1, keepdim=True).sqrt() + self.eps) * self.weight).to(to or x.dtype)
 
 
-def layer_norm_without_mean(self, x, mode):
-    return x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt() * self.weight + self.bias
+def layer_norm_without_mean(self, x, mode, to=None):
+    return (x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt() * self.weight + self.bias).to(to or x.dtype)
 
 
 def swapped_mlp(self, x, mode):

@@ -57,6 +57,10 @@ class Given(NamedTuple):
     workers: int
 
 
+ALONE_BELOW = 1 << 16
+"""Entries of the largest matrices of a model below which a second core takes longer to wake than to help."""
+
+
 class PositionDecoder:
     """Logits of one more position of every row. Making the first one on a machine compiles the kernels: seconds."""
 
@@ -67,7 +71,8 @@ class PositionDecoder:
         self.nothing = no_room(self.weights.norm1.dtype)
         self.pace = Pace(1)
         self._compile(Cache(model.config, 1, 1, model.compute, None))
-        self.pace = Pace.here()  # compiling takes seconds, and says nothing of threads
+        largest = max(array[0].size for array in self.weights if isinstance(array, np.ndarray) and array.size)
+        self.pace = Pace(1) if largest < ALONE_BELOW else Pace.here()
 
     def _compile(self, cache: Cache) -> None:
         """Have the kernels for arrays of these formats; nobody is waited for where this process has them."""

@@ -117,6 +117,12 @@ def _decode_position(sources):
         hidden = np.empty((batch, options.d_ff), format_)
         logits = np.empty((batch, options.vocab_size), format_)
         counters = no_counters(STAGES * weights.query_key_value.shape[0] + 2, workers)
+        if workers == 1:  # without a pool of threads, which ends the children of a process that begins one
+            all_stages(
+                x, weights, options, keys, values, padding, length, seen, heads, mixed, written, gate_up, hidden,
+                normed, logits, counters, np.int64(0), workers,
+            )  # fmt: skip
+            return logits
         for worker in prange(workers):
             all_stages(
                 x, weights, options, keys, values, padding, length, seen, heads, mixed, written, gate_up, hidden,
