@@ -61,7 +61,8 @@ def _decisions(asked: TrainConfig, device: torch.device) -> Iterator[Decision]:
     yield _precision(asked, config, device)
     yield _attention(config, device)
     chosen, why = decide_compile(config, device)
-    yield Decision("blocks", "compiled, one compilation for all" if chosen else "PyTorch's kernels one by one", why)
+    whose = "limpid's and PyTorch's" if has_kernels(device.type, FORMATS[config.run.precision]) else "PyTorch's"
+    yield Decision("blocks", "compiled, one compilation for all" if chosen else f"{whose} kernels one by one", why)
     recompute, why = decide_recompute(config, device)
     yield Decision("activations", "recomputed in the backward pass" if recompute else "saved", why)
     yield Decision("loss", "from the stream, a few rows of logits at a time", "the logits are never stored whole")
