@@ -2,6 +2,8 @@
 
 from limpid.native.build import missing
 
+LANES = 16
+"""Numbers of a vector: what limpid's own kernels go over comes in so many."""
 MATERIALISED_POSITIONS = 512
 """Positions up to which attention materialises its weights on a processor: beyond, they no longer fit its caches."""
 KEPT_POSITIONS = 128
@@ -34,7 +36,7 @@ def keeps_no_weights(positions: int, itemsize: int) -> bool:
 
 def has_native_attention(d_head: int) -> bool:
     """Whether attention of bfloat16 heads is limpid's own kernel here, which keeps no weights at any length."""
-    return d_head % 16 == 0 and not missing()
+    return d_head % LANES == 0 and not missing()
 
 
 def has_native_loss(precision: str) -> bool:

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "lanes.h"
+#include "vectors.h"
 
 namespace {
 
@@ -23,7 +23,7 @@ std::vector<Part> parts_of(int64_t count, const int64_t* sizes) {
 }
 
 double squares_of(const float* x, int64_t count) {
-    __m512 sums[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+    __m512 sums[4] = {all(0.0f), all(0.0f), all(0.0f), all(0.0f)};
     for (int64_t at = 0; at < count; at += 4 * LANES)
         for (int i = 0; i < 4; i++) {
             __m512 g = _mm512_maskz_loadu_ps(first(count - at - i * LANES), x + at + i * LANES);
@@ -48,8 +48,8 @@ extern "C" double sum_of_squares(int64_t count, const float* const* arrays, cons
 }
 
 struct Arrays {
-    float *const *parameters;
-    const float *const *gradients;
+    float* const* parameters;
+    const float* const* gradients;
     float *const *first_moments, *const *second_moments, *const *updates;
 };
 
@@ -64,13 +64,13 @@ struct Moved {
     bool decays;
 
     Moved(const Rule& r, double number)
-        : kept(_mm512_set1_ps((float)(1 - r.rate * r.weight_decay))),
-          near1(_mm512_set1_ps((float)(1 - r.beta1))),
-          near2(_mm512_set1_ps((float)(1 - r.beta2))),
-          beta2(_mm512_set1_ps((float)r.beta2)),
-          eps(_mm512_set1_ps((float)r.eps)),
-          step(_mm512_set1_ps((float)-(r.rate / (1 - std::pow(r.beta1, number))))),
-          root(_mm512_set1_ps((float)std::sqrt(1 - std::pow(r.beta2, number)))),
+        : kept(all((float)(1 - r.rate * r.weight_decay))),
+          near1(all((float)(1 - r.beta1))),
+          near2(all((float)(1 - r.beta2))),
+          beta2(all((float)r.beta2)),
+          eps(all((float)r.eps)),
+          step(all((float)-(r.rate / (1 - std::pow(r.beta1, number))))),
+          root(all((float)std::sqrt(1 - std::pow(r.beta2, number)))),
           decays(r.weight_decay != 0) {}
 
     inline __attribute__((always_inline)) void operator()(float* p, const float* g, float* m, float* v,

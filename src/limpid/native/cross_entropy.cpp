@@ -4,25 +4,22 @@
 #include <cstring>
 #include <vector>
 
-#include "lanes.h"
+#include "vectors.h"
 
 namespace {
 
 // e^x for x <= 0, within 2 units of the last place: 2^n e^r with |r| <= ln 2 / 2 (Cody & Waite 1980, chapter 6).
 inline __m512 exp_of(__m512 x) {
-    x = _mm512_max_ps(_mm512_set1_ps(-150.0f), x);  // in this order what is no number stays none
-    __m512 n = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f));
+    x = _mm512_max_ps(all(-150.0f), x);  // in this order what is no number stays none
+    __m512 n = _mm512_mul_ps(x, all(1.44269504f));
     n = _mm512_roundscale_ps(n, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 r =
-        _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);  // ln 2, the first part so short that n times it is exact
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
-    __m512 y = _mm512_set1_ps(1.98412698e-4f);
+    __m512 r = _mm512_fnmadd_ps(n, all(0.693359375f), x);  // ln 2, the first part so short that n times it is exact
+    r = _mm512_fnmadd_ps(n, all(-2.12194440e-4f), r);
+    __m512 y = all(1.98412698e-4f);
     for (float c : {1.38888889e-3f, 8.33333333e-3f, 4.16666667e-2f, 1.66666667e-1f, 0.5f, 1.0f, 1.0f})
-        y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(c));
+        y = _mm512_fmadd_ps(y, r, all(c));
     return _mm512_scalef_ps(y, n);
 }
-
-inline __m512 widened(__m256i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
 
 // 16 logits; beyond the row -infinity.
 inline __m512 read(const uint16_t* row, int64_t at, int64_t columns) {
@@ -31,9 +28,8 @@ inline __m512 read(const uint16_t* row, int64_t at, int64_t columns) {
 }
 
 inline void write(uint16_t* row, int64_t at, int64_t columns, __m512 x) {
-    __m256i rounded = (__m256i)_mm512_cvtneps_pbh(x);
-    if (at + LANES <= columns) return _mm256_storeu_si256((__m256i*)(row + at), rounded);
-    _mm256_mask_storeu_epi16(row + at, first(columns - at), rounded);
+    if (at + LANES <= columns) return store_rounded(row + at, x);
+    _mm256_mask_storeu_epi16(row + at, first(columns - at), rounded(x));
 }
 
 inline float number(uint16_t bfloat16) {
@@ -44,7 +40,7 @@ inline float number(uint16_t bfloat16) {
 }
 
 float largest_of(const uint16_t* row, int64_t columns) {
-    __m512 largest[2] = {_mm512_set1_ps(-INFINITY), _mm512_set1_ps(-INFINITY)};
+    __m512 largest[2] = {all(-INFINITY), all(-INFINITY)};
     for (int64_t at = 0; at < columns; at += 2 * LANES)
         for (int i = 0; i < 2; i++) largest[i] = _mm512_max_ps(largest[i], read(row, at + i * LANES, columns));
     return _mm512_reduce_max_ps(_mm512_max_ps(largest[0], largest[1]));
@@ -52,10 +48,10 @@ float largest_of(const uint16_t* row, int64_t columns) {
 
 // p = e^(z - largest), and their sum.
 float exponentials(const uint16_t* row, int64_t columns, float largest, float* p) {
-    __m512 sums[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+    __m512 sums[4] = {all(0.0f), all(0.0f), all(0.0f), all(0.0f)};
     for (int64_t at = 0; at < columns; at += 4 * LANES)
         for (int i = 0; i < 4; i++) {
-            __m512 e = exp_of(_mm512_sub_ps(read(row, at + i * LANES, columns), _mm512_set1_ps(largest)));
+            __m512 e = exp_of(_mm512_sub_ps(read(row, at + i * LANES, columns), all(largest)));
             _mm512_storeu_ps(p + at + i * LANES, e);
             sums[i] = _mm512_add_ps(sums[i], e);
         }
@@ -67,8 +63,8 @@ float loss_of(uint16_t* row, int64_t columns, int64_t target, float weight, floa
     float largest = largest_of(row, columns), mass = exponentials(row, columns, largest, p);
     float at_target = number(row[target]), scale = weight / mass;
     for (int64_t at = 0; at < columns; at += LANES)
-        write(row, at, columns, _mm512_mul_ps(_mm512_loadu_ps(p + at), _mm512_set1_ps(scale)));
-    write(row + target, 0, 1, _mm512_set1_ps(p[target] * scale - weight));
+        write(row, at, columns, _mm512_mul_ps(_mm512_loadu_ps(p + at), all(scale)));
+    write(row + target, 0, 1, all(p[target] * scale - weight));
     return std::log(mass) + largest - at_target;
 }
 

@@ -3,7 +3,7 @@
 
 namespace {
 
-// The even entries of 32 and the odd ones, and back.
+// One head: the two features of a pair lie side by side, or half a head apart.
 inline void turned(const uint16_t* x, const float* cos, const float* sin, float sign, bool halves, int64_t pairs,
                    uint16_t* y) {
     for (int64_t p = 0; p < pairs; p += LANES) {

@@ -1,14 +1,21 @@
 // Sixteen float32 numbers at a time: between bfloat16 and float32, and exponentials.
 #pragma once
-#include <cstdint>
+#include <immintrin.h>
 
-#include "lanes.h"
+#include <cstdint>
 
 namespace {
 
-inline __m512 widened(const uint16_t* x) {
-    return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)x)), 16);
+constexpr int LANES = 16;
+
+// The lanes of the next numbers of which `count` are left.
+inline __mmask16 first(int64_t count) {
+    return count >= LANES ? (__mmask16)0xffff : count <= 0 ? (__mmask16)0 : (__mmask16)((1u << count) - 1);
 }
+
+inline __m512 widened(__m256i x) { return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16); }
+
+inline __m512 widened(const uint16_t* x) { return widened(_mm256_loadu_si256((const __m256i*)x)); }
 
 inline __m256i rounded(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
 

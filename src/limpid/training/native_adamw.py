@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from limpid.model.kernels.native_call import kernels
 from limpid.model.kernels.unseen import is_watched
 from limpid.native.build import library
 
@@ -49,11 +50,9 @@ def _is_plain(x: Tensor) -> bool:
     return in_memory and x.dtype == torch.float32 and x.is_contiguous()
 
 
-def norm(parameters: Sequence[Tensor]) -> float:
-    """√Σ g² over every entry of every gradient; bits do not depend on threads."""
-    kernels = _kernels()
-    gradients = _pointers([p.grad for p in parameters if p.grad is not None])
-    return math.sqrt(kernels.sum_of_squares(*_counted(parameters, gradients), torch.get_num_threads()))
+def norm(gradients: Sequence[Tensor]) -> float:
+    """√Σ g² over every entry; bits do not depend on threads."""
+    return math.sqrt(_kernels().sum_of_squares(*_counted(gradients, _pointers(gradients)), torch.get_num_threads()))
 
 
 def update(group: Group, states: MutableMapping[Tensor, dict[str, Any]]) -> None:
@@ -81,9 +80,9 @@ def _begun(state: dict[str, Any], parameter: Tensor) -> dict[str, Any]:
     return state
 
 
-def _counted(parameters: Sequence[Tensor], arrays: Any) -> tuple[ctypes.c_int64, Any, ctypes.Array[ctypes.c_int64]]:
+def _counted(tensors: Sequence[Tensor], arrays: Any) -> tuple[ctypes.c_int64, Any, ctypes.Array[ctypes.c_int64]]:
     """How many arrays, where they are, and the size of each."""
-    return ctypes.c_int64(len(parameters)), arrays, (ctypes.c_int64 * len(parameters))(*(p.numel() for p in parameters))
+    return ctypes.c_int64(len(tensors)), arrays, (ctypes.c_int64 * len(tensors))(*(one.numel() for one in tensors))
 
 
 def _pointers(tensors: Sequence[Tensor]) -> Pointers:
@@ -91,8 +90,6 @@ def _pointers(tensors: Sequence[Tensor]) -> Pointers:
 
 
 def _kernels() -> ctypes.CDLL:
-    kernels = library()
-    if kernels is None:
-        raise RuntimeError("limpid's kernels are not here: ask `serves` first")
-    kernels.sum_of_squares.restype = ctypes.c_double
-    return kernels
+    found = kernels()
+    found.sum_of_squares.restype = ctypes.c_double
+    return found

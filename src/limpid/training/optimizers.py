@@ -35,13 +35,13 @@ class AdamW(Plain, torch.optim.AdamW):
         PYTORCH_ADAMW_STEP(self)
         return loss
 
-    def moved(self) -> list[Tensor]:
-        """The parameters that have a gradient."""
-        return [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+    def gradients(self) -> list[Tensor]:
+        """Those that there are."""
+        return [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
 
     def norm(self) -> float | None:
         """The norm of all gradients, where the kernel forms it."""
-        return native_adamw.norm(self.moved()) if native_adamw.serves(self.param_groups) else None
+        return native_adamw.norm(self.gradients()) if native_adamw.serves(self.param_groups) else None
 
 
 class Adam(Plain, torch.optim.Adam):

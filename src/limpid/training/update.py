@@ -99,7 +99,7 @@ def clip(
     own = optimizer.norm() if isinstance(optimizer, AdamW) and pipeline is None else None
     if isinstance(optimizer, AdamW) and own is not None and math.isfinite(own):  # else as PyTorch, seen by who watches
         if (scale := most / (own + 1e-6)) < 1:
-            torch._foreach_mul_([p.grad for p in optimizer.moved() if p.grad is not None], scale)
+            torch._foreach_mul_(optimizer.gradients(), scale)
         return own
     if pipeline is None:
         return float(whole(torch.nn.utils.clip_grad_norm_(model.parameters(), most)))

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from limpid.model.kernels.native_call import LANES, Call, has_kernels, kernels, place, size
+from limpid.kernel_limits import LANES
+from limpid.model.kernels.native_call import Call, has_kernels, kernels, place, size
 
 KINDS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
 """By the configuration's word, as the kernel numbers them."""

@@ -16,12 +16,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.overrides import handle_torch_function, has_torch_function
 
-from limpid.model.kernels.native_call import LANES, Call, has_kernels, kernels, numbers, place
+from limpid.kernel_limits import has_native_attention
+from limpid.model.kernels.native_call import Call, has_kernels, kernels, numbers, place
 
 
 def serves(device: str, dtype: torch.dtype, d_head: int) -> bool:
     """Whether the kernel is there for heads of this kind."""
-    return d_head % LANES == 0 and has_kernels(device, dtype)
+    return has_native_attention(d_head) and has_kernels(device, dtype)
 
 
 def native_attention(

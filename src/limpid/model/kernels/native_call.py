@@ -12,9 +12,6 @@ from torch import Tensor
 from limpid.model.kernels.unseen import is_unseen
 from limpid.native.build import library
 
-LANES = 16
-"""Numbers in one vector: what the kernels go over comes in so many."""
-
 
 def has_kernels(device: str, dtype: torch.dtype) -> bool:
     """Whether products in this format on this device have kernels of limpid's own beside them."""

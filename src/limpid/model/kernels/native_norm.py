@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from limpid.model.kernels.native_call import LANES, Call, has_kernels, kernels, place, size
+from limpid.kernel_limits import LANES
+from limpid.model.kernels.native_call import Call, has_kernels, kernels, place, size
 
 
 def serves(x: Tensor, to: torch.dtype | None) -> bool:
