@@ -70,21 +70,23 @@ def limpid_side(model: ModelConfig, precision: str, batches: list[MicroBatch], c
     return lambda index: step(state, [batches[index]], config).loss
 
 
-def plain_side(sizes: ModelConfig, batches: list[MicroBatch], *, autocast: bool) -> Side:
+def plain_side(sizes: ModelConfig, batches: list[MicroBatch], *, autocast: bool, best: bool = False) -> Side:
     update = TrainConfig().update
     torch.manual_seed(0)
     model = as_written(sizes)
+    call = torch.compile(model) if best else model
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=update.learning_rate,
         betas=(update.beta1, update.beta2),
         weight_decay=update.weight_decay,
+        fused=best,
     )
 
     def one(index: int) -> float:
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            made = model(torch.as_tensor(batches[index]["tokens"]))
+            made = call(torch.as_tensor(batches[index]["tokens"]))
             logits = getattr(made, "logits", made)
             loss = F.cross_entropy(logits.flatten(0, 1), torch.as_tensor(batches[index]["targets"]).flatten())
         loss.backward()
@@ -131,6 +133,7 @@ def main() -> None:
     sides = {
         "plain PyTorch, fp32": plain_side(model, batches, autocast=False),
         "plain PyTorch, bf16 autocast": plain_side(model, batches, autocast=True),
+        "the same, compiled, fused AdamW": plain_side(model, batches, autocast=True, best=True),
         "limpid, fp32": limpid_side(model, "fp32", batches),
     }
     if precision != "fp32":
