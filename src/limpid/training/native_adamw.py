@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpid.model.kernels.native_call import kernels
+from limpid.model.kernels.native_call import is_here, kernels
 from limpid.model.kernels.unseen import is_watched
-from limpid.native.build import library
 
 Group = Mapping[str, Any]
 Pointers = ctypes.Array[ctypes.c_void_p]
@@ -34,7 +33,7 @@ class Rule(ctypes.Structure):
 
 def serves(groups: Iterable[Group]) -> bool:
     """Whether the kernel is there for all parameters of these groups and their gradients."""
-    return not is_watched() and library() is not None and all(map(_serves_group, groups))
+    return not is_watched() and is_here() and all(map(_serves_group, groups))
 
 
 def _serves_group(group: Group) -> bool:

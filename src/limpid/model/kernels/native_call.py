@@ -13,9 +13,14 @@ from limpid.model.kernels.unseen import is_unseen
 from limpid.native.build import library
 
 
+def is_here() -> bool:
+    """Whether limpid's own kernels are on this machine."""
+    return library() is not None
+
+
 def has_kernels(device: str, dtype: torch.dtype) -> bool:
     """Whether products in this format on this device have kernels of limpid's own beside them."""
-    return device == "cpu" and dtype == torch.bfloat16 and library() is not None
+    return device == "cpu" and dtype == torch.bfloat16 and is_here()
 
 
 has_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]  # PyTorch's decorator would load the compiler
@@ -25,7 +30,7 @@ def kernels() -> ctypes.CDLL:
     """The library; raises RuntimeError where there is none."""
     found = library()
     if found is None:
-        raise RuntimeError("limpid's own kernels are not here: ask `has_kernels` first")
+        raise RuntimeError("limpid's own kernels are not here: ask `is_here` first")
     return found
 
 
