@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +134,7 @@ class Observation:
             return torch.stack(parts).sum()
         if name == "embed.positions" or name.endswith(".length"):  # the same for every row
             return torch.stack(parts).sum(0) if summed else parts[0]
-        return torch.cat(parts)
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _beside(
@@ -233,7 +233,18 @@ def _kernels(model: Transformer, batch: Sequence[MicroBatch]) -> dict[str, objec
 
 def _write(file: Path, tensors: dict[str, Tensor], metadata: dict[str, object]) -> None:
     """One safetensors file, whole or absent."""
-    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with file_written_atomically(file) as temporary:
-        save_file(whole, temporary, metadata={"limpid": json.dumps(metadata), **UNSEALED})
+        save_file(_apart(tensors), temporary, metadata={"limpid": json.dumps(metadata), **UNSEALED})
         seal(temporary)
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each in memory of its own, which the format asks for: only what lies in another's is copied."""
+    found: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        dense = tensor.detach().cpu().contiguous()
+        place = dense.untyped_storage().data_ptr()
+        found[name] = dense.clone() if place in taken else dense
+        taken.add(place)
+    return found
