@@ -45,4 +45,5 @@ for batch in batches:
     optimizer.step()
     doctor.step(loss, batch)
 doctor.close()
+print(f"\n{doctor.description}")  # to hold against what the loop is meant to do
 print(f"\n{len(doctor.findings)} finding(s); the first names {doctor.findings[0].rule}")

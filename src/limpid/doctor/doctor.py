@@ -17,6 +17,7 @@ from limpid.config.domain import Count
 from limpid.doctor.baseline import Baseline
 from limpid.doctor.baseline.loop_sketcher import Both, LoopSketcher
 from limpid.doctor.calls import Call
+from limpid.doctor.description import Description, Line, reach
 from limpid.doctor.exam import Exam, examine
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.finding_log import FindingLog
@@ -128,6 +129,7 @@ class Doctor:
         self.watched.pretrained = self.watched.pretrained if pretrained is None else pretrained
         exam = self._exam(batch=batch, loss=loss if callable(loss) else None, loss_function=loss_function)
         self._examine(exam, self.rules)
+        self._read_reach(exam)
         self._examined = True
         return self.log.findings(without=before)
 
@@ -154,6 +156,15 @@ class Doctor:
     def facts(self) -> LoopFacts | None:
         """What the loop did at the last step whose loss was read from its gradient; printed, a table by part."""
         return self.history.facts
+
+    @property
+    def description(self) -> Description | None:
+        """What the loop does, in sentences: printed, a page to hold against what it is meant to do."""
+        facts = self.history.facts
+        if facts is None:
+            return None
+        run = (Line("run", text) for text in self.history.so_far.told(self.history))
+        return Description(facts.step, self.steps, (*self.history.sentences, *run))
 
     def close(self) -> None:
         """Let go of everything; called by itself at the end of a `with` block."""
@@ -212,6 +223,7 @@ class Doctor:
                     )
             later = [rule for rule in self.rules if _needs_backward(rule) and not rule.functions.get("on_step")]
             self._examine(exam, later)
+            self._read_reach(exam)
         elif self._due is not None and record.number >= self._due and record.sampled and record.calls:
             self._due = record.number * FURTHER
             gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
@@ -219,6 +231,11 @@ class Doctor:
             self._examine(exam, [rule for rule in self.rules if rule.again], record.number)
         if self.ranks is not None:
             self.ranks.before_update(record.number)
+
+    def _read_reach(self, exam: Exam) -> None:
+        """For the description of the loop: which outputs read a token."""
+        with self.skipped.noting("which outputs read a token"):
+            self.history.reach = reach(exam)
 
     def ended(self, record: StepRecord) -> None:
         """Judge a step."""

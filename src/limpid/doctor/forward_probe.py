@@ -122,7 +122,7 @@ def shortcut_gains(info: ModelInfo, shield: Shield, call: Call) -> dict[str, flo
 
     def keep(name: str) -> Any:
         def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            entered[name] = (module, args, kwargs)
+            entered[name] = (module, args, {key: None if _remembers(one) else one for key, one in kwargs.items()})
 
         return look
 
@@ -147,6 +147,11 @@ def shortcut_gains(info: ModelInfo, shield: Shield, call: Call) -> dict[str, flo
             change = (with_change - without).float()
             gains[name] = float((change * v.float()).sum() / (v.float() * v.float()).sum())
     return gains
+
+
+def _remembers(given: Any) -> bool:
+    """Whether it is a cache of transformers', to which each call adds its keys and values."""
+    return hasattr(given, "get_seq_length")
 
 
 def _first(output: Any) -> Tensor | None:

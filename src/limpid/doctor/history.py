@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from limpid.doctor.calls import Call
+from limpid.doctor.description import Line, SoFar
 from limpid.doctor.graph_leaves import OtherLeaf
 from limpid.doctor.levels import GroupRate, LogitLevel
 from limpid.doctor.logs.table import Curves, preferred
@@ -70,7 +71,10 @@ class History:
     sample: RowSample = field(default_factory=RowSample)
     returning: ReturningRows = field(default_factory=ReturningRows)
     ranks: RankHistory = field(default_factory=RankHistory)
-    facts: LoopFacts | None = None  # of the last step that was held against a baseline
+    facts: LoopFacts | None = None  # of the last step that was read
+    sentences: tuple[Line, ...] = ()  # on the same
+    reach: tuple[str, ...] = ()  # of tokens, when the model was examined first
+    so_far: SoFar = field(default_factory=SoFar)
     previous: Call | None = None  # the last forward pass of the step before
     reported: bool = False  # whether the loop ever called step()
     broke_at: int | None = None

@@ -242,13 +242,13 @@ def _update(watched: Watched, record: StepRecord, history: History) -> Iterator[
     for place, optimizer in enumerate(watched.optimizers):
         yield Fact("update", f"optimizer {place}", type(optimizer).__name__, declared=True)
         defaults = getattr(optimizer, "defaults", None) or {}
-        for name, value in _settings(defaults):
+        for name, value in settings(defaults):
             yield Fact("update", f"optimizer {place}: {name}", value, declared=True)
-        given += [dict(_settings(defaults)) for _ in optimizer.param_groups]
+        given += [dict(settings(defaults)) for _ in optimizer.param_groups]
         rates += [defaults.get("lr") for _ in optimizer.param_groups]
     for index, group in watched.groups:
         yield Fact("update", f"group {index}: parameters", sum(p.numel() for p in group["params"]))
-        for name, value in _settings(group):
+        for name, value in settings(group):
             if name not in ("lr", "initial_lr") and value != given[index].get(name):
                 yield Fact("update", f"group {index}: {name}", value)
     for index, rate in record.group_rates.items():
@@ -267,7 +267,7 @@ def _update(watched: Watched, record: StepRecord, history: History) -> Iterator[
                 yield Fact("model", f"{name}: rms at the start", weight, "level" if dims >= 2 else "size")
 
 
-def _settings(held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def settings(held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Plain values of an optimizer or a group that change what it computes."""
     for name, value in held.items():
         plain = list(value) if isinstance(value, tuple) else value

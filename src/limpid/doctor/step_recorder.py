@@ -14,6 +14,7 @@ from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.baseline.file import WRITTEN
 from limpid.doctor.calls import Call
 from limpid.doctor.contracts import LayerProbe
+from limpid.doctor.description import described
 from limpid.doctor.drawn import measured
 from limpid.doctor.finding import Skipped
 from limpid.doctor.history import History
@@ -105,6 +106,7 @@ class StepRecorder(UpdateRecorder):
         self._count_others(record)
         with self.skipped.noting("history"):
             self.history.take(self.watched, record)
+            self.history.so_far.take(record)
         if Probe.ROWS in self.probes:
             with self.skipped.noting("rows"):
                 measured = [] if record.token_ids else record.measured_rows
@@ -113,6 +115,8 @@ class StepRecorder(UpdateRecorder):
         if record.read and record.updated and Probe.FACTS in self.probes:
             with self.skipped.noting("facts"):
                 self.history.facts = facts_of(self.watched, record, self.history)
+            with self.skipped.noting("description"):
+                self.history.sentences = described(self.watched, record, self.history)
         self.judge.ended(record)
         if record.updated:
             self.history.last_rates = record.rates

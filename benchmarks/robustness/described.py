@@ -1,0 +1,99 @@
+"""Whether a reader sees a mistake in what the doctor says that a loop does.
+
+Each case with a written intent is run both ways, as it worked and as it was changed, and what `doctor.description`
+prints is put under the intent. The texts lie in two folders by chance, one way of each case in each, under numbers; a
+reader gets one folder, sees neither the loop nor its other way, and writes answers.json: for every number whether
+something contradicts the intent, which part of the step, and what. `--judge` counts.
+
+    python -m benchmarks.robustness.described FOLDER --from FILES [--seed N] [--only NAME]
+    python -m benchmarks.robustness.described FOLDER --judge
+"""
+
+import argparse
+import json
+import random
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchmarks.robustness.doctor import load, perform
+from benchmarks.robustness.loops.case import FAULTS, INNOCENT, Fault, Innocent
+
+PARTS = {"labels": "data"}
+"""Inputs and labels are both the batch."""
+
+
+def intents() -> dict[str, str]:
+    """What each author says that a loop is meant to do."""
+    files = sorted((Path(__file__).parent / "loops").glob("*_intents.json"))
+    return {name: text for file in files for name, text in json.loads(file.read_text(encoding="utf-8")).items()}
+
+
+def text_of(case: Fault | Innocent, changed: bool, intent: str) -> str:
+    run, _ = perform(case.loop, case.name, 0, True, False, changed)
+    said = [str(doctor.description or "nothing was read") for doctor in run.doctors]
+    return "\n\n".join([f"what it is meant to do\n\n{intent}", *said]) + "\n"
+
+
+def write(cases: list[Fault | Innocent], folder: Path, seed: int) -> None:
+    draw, meant = random.Random(seed), intents()
+    cases = [case for case in cases if case.name in meant]
+    draw.shuffle(cases)
+    key: dict[str, Any] = {}
+    for number, case in enumerate(cases):
+        first = draw.random() < 0.5
+        for reader, changed in (("one", first), ("two", not first)):
+            place = folder / reader / f"{number:02}.txt"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                place.write_text(text_of(case, changed, meant[case.name]), encoding="utf-8")
+            except Exception as error:
+                print(f"{case.name}: {type(error).__name__}: {error}")
+                continue
+            part = case.category if isinstance(case, Fault) else ""
+            key[f"{reader}/{number:02}"] = {
+                "name": case.name, "what": case.what, "wrong": changed and isinstance(case, Fault), "part": part,
+                "innocent": isinstance(case, Innocent), "changed": changed,
+            }  # fmt: skip
+        print(case.name, flush=True)
+    (folder / "key.json").write_text(json.dumps(key, indent=1), encoding="utf-8")
+
+
+def judge(folder: Path) -> None:
+    key = json.loads((folder / "key.json").read_text(encoding="utf-8"))
+    counts: Counter[str] = Counter()
+    for reader in ("one", "two"):
+        answers = json.loads((folder / reader / "answers.json").read_text(encoding="utf-8"))
+        for number, answer in sorted(answers.items()):
+            case = key[f"{reader}/{number}"]
+            kind = "fault" if case["wrong"] else "innocent change" if case["innocent"] and case["changed"] else "sound"
+            counts[kind] += 1
+            counts[f"{kind}, seen"] += bool(answer["contradicts"])
+            part = answer.get("part", "")
+            placed = PARTS.get(part, part) == PARTS.get(case["part"], case["part"])
+            counts[f"{kind}, placed"] += bool(answer["contradicts"]) and kind == "fault" and placed
+            seen = "seen" if answer["contradicts"] else "not seen"
+            print(f"{kind} {case['name']} [{case['part']}] {seen} [{part}]: {answer.get('what', '')}")
+    print(dict(counts))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--from", dest="files", default="", help="prefixes of files, with commas")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--judge", action="store_true")
+    given = parser.parse_args()
+    if given.judge:
+        return judge(given.folder)
+    load()
+    warnings.simplefilter("ignore")
+    prefixes = tuple(given.files.split(","))
+    chosen = [one for one in (*FAULTS, *INNOCENT) if one.file.startswith(prefixes) and given.only in one.name]
+    return write(chosen, given.folder, given.seed)
+
+
+if __name__ == "__main__":
+    main()

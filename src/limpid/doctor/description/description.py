@@ -1,0 +1,59 @@
+"""A step in sentences, and what is known of the run so far."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from limpid.doctor.description.inputs import inputs
+from limpid.doctor.description.lessons import labels, loss
+from limpid.doctor.description.updates import gradient, update
+from limpid.doctor.description.weights import model
+
+if TYPE_CHECKING:
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
+    from limpid.doctor.watched import Watched
+
+PARTS: dict[str, Callable[[Watched, StepRecord, History], Iterator[str]]] = {
+    "data": inputs, "model": model, "labels": labels, "loss": loss, "gradient": gradient, "update": update,
+}  # fmt: skip
+"""In the order of a step."""
+WIDTH, NAMES = 100, 10
+"""Columns of a line, and of the names of parts before it."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One sentence on one part of a step."""
+
+    part: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a loop does: of the last step that was read, and of the run until now."""
+
+    step: int
+    steps: int
+    lines: tuple[Line, ...]
+
+    def of(self, part: str) -> list[str]:
+        """The sentences on one part: data, model, labels, loss, gradient, update or run."""
+        return [line.text for line in self.lines if line.part == part]
+
+    def __str__(self) -> str:
+        shown = [f"what this loop does, as measured on step {self.step:,} and the run up to step {self.steps:,}"]
+        for part in dict.fromkeys(line.part for line in self.lines):
+            for index, text in enumerate(self.of(part)):
+                name = f"  {'' if index else part:<{NAMES}}"
+                shown.append(textwrap.fill(text, WIDTH, initial_indent=name, subsequent_indent=" " * len(name)))
+        return "\n".join(shown)
+
+
+def described(watched: Watched, record: StepRecord, history: History) -> tuple[Line, ...]:
+    """The sentences of a step whose loss was read."""
+    return tuple(Line(part, text) for part, tell in PARTS.items() for text in tell(watched, record, history))

@@ -1,0 +1,181 @@
+"""What is taught: labels as the gradient of the loss shows them, and the loss itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from limpid.doctor.data_sheet import row_targets
+from limpid.doctor.description.words import counted, number, share
+from limpid.doctor.loop_facts import ALIKE, FITS, NEAREST, OFFSETS
+
+if TYPE_CHECKING:
+    from limpid.doctor.history import History
+    from limpid.doctor.loss_gradient import LossGradient
+    from limpid.doctor.step_record import StepRecord
+    from limpid.doctor.watched import Watched
+
+SHOWN, LETTERS = 14, 160
+"""Most tokens of an example as numbers, most letters of one as text."""
+
+
+def labels(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
+    """Which positions or rows are taught, what, and one row as an example."""
+    read = record.taught
+    if not read:
+        yield from _targets(record)
+        return
+    rows = sum(one.shape[0] for one in read)
+    positions = sum(len(one.weight) for one in read)
+    labelled = sum(int(one.labelled.sum()) for one in read)
+    classes = counted(read[0].shape[-1], "class", "classes")
+    if read[0].ids is None:
+        yield f"{classes}; {number(labelled)} of {number(positions)} outputs have a label ({number(rows)} rows)"
+        taught = torch.cat([one.taught[one.labelled] for one in read])
+        if len(taught):
+            values, counts = taught.unique(return_counts=True)
+            yield f"{number(len(values))} different labels; the commonest, {int(values[counts.argmax()])}, at " + share(
+                float(counts.max()) / len(taught)
+            )
+        yield from _row_and_class(watched, record, read)
+        return
+    yield f"{classes}; {share(labelled / max(1, positions))} of the positions are taught a token"
+    offset = next((k for k in OFFSETS if min(one.match(k)[0] for one in read) >= ALIKE), None)
+    yield f"a position is taught {_which(offset)}"
+    yield from _places(read)
+    yield from _example(watched, read[0])
+
+
+def _which(offset: int | None) -> str:
+    token = NEAREST.get(offset, f"the one {offset} places on")
+    return {0: "its own token", 1: "the next token of its row"}.get(
+        offset if offset is not None else -9, f"a token of no fixed place in its inputs ({token})" if offset is None
+        else f"the input {offset} places on",
+    )  # fmt: skip
+
+
+def _places(read: Sequence[LossGradient]) -> Iterator[str]:
+    firsts, lasts, counts = [], [], []
+    for one in read:
+        for row in one.rows.unique().tolist():
+            at = one.positions[one.labelled & (one.rows == row)]
+            counts.append(len(at))
+            if len(at):
+                firsts.append(int(at.min()))
+                lasts.append(int(at.max()))
+    if not firsts:
+        yield "no row has a label"
+        return
+    none = sum(not count for count in counts)
+    also = f"; {counted(none, 'row')} of {number(len(counts))} {'has' if none == 1 else 'have'} none" if none else ""
+    yield (
+        f"labels of a row begin at position {_span(firsts)} and end at {_span(lasts)}, {_span(counts)} of "
+        f"{number(read[0].shape[1])} positions{also}"
+    )
+
+
+def _span(values: Sequence[int]) -> str:
+    return number(min(values)) if min(values) == max(values) else f"{min(values):,} to {max(values):,}"
+
+
+def _example(watched: Watched, one: LossGradient) -> Iterator[str]:
+    """The first row with a label: what is read, and what of it is learned."""
+    if one.ids is None or not one.complete:
+        return
+    taught = one.taught_ids
+    row = next((r for r in range(len(taught)) if bool((taught[r] >= 0).any())), None)
+    if row is None:
+        return
+    given, learned = one.ids[row], taught[row]
+    form = watched.chat_form if watched.tokenizer is not None else None
+    if form is not None:
+        yield f"row {row} reads «{_cut(form.text(given.tolist()))}»"
+        parts = ["".join(_cut(form.text(run))) for run in _runs(learned)]
+        yield f"and learns {' … '.join(f'«{part}»' for part in parts[:4])}"
+        return
+    yield f"row {row} reads  {' '.join(f'{token:>4}' for token in given[:SHOWN].tolist())}"
+    said = ["   ·" if token < 0 else f"{token:>4}" for token in learned[:SHOWN].tolist()]
+    yield f"and learns    {' '.join(said)}"
+
+
+def _row_and_class(watched: Watched, record: StepRecord, read: Sequence[LossGradient]) -> Iterator[str]:
+    """The first rows with what each is taught, where they are of tokens and have one class for each output."""
+    ids = record.token_ids[0] if record.token_ids else None
+    first = [one for one in read if len(one.weight) == len(ids)] if ids is not None else []
+    for row in range(min(3, len(ids)) if ids is not None and first else 0):
+        given = [] if ids is None else ids[row].tolist()
+        text = f"«{_cut(watched.chat_form.text(given))}»" if watched.tokenizer is not None else _numbers(given)
+        yield f"row {row}, {text}, is taught {', '.join(str(int(one.taught[row])) for one in first)}"
+
+
+def _numbers(given: Sequence[int]) -> str:
+    return " ".join(map(str, given[:SHOWN])) + (" …" if len(given) > SHOWN else "")
+
+
+def _cut(text: str) -> str:
+    shown = text.replace("\n", "⏎")
+    return shown if len(shown) <= LETTERS else f"{shown[: LETTERS // 2]} … {shown[-LETTERS // 2 :]}"
+
+
+def _runs(learned: Tensor) -> list[list[int]]:
+    """Tokens that are learned, each stretch of positions by itself."""
+    runs: list[list[int]] = [[]]
+    for token in learned.tolist():
+        if token >= 0:
+            runs[-1].append(token)
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]
+
+
+def _targets(record: StepRecord) -> Iterator[str]:
+    """Of a loss that is not read from logits."""
+    target = row_targets(record)
+    if target is None:
+        return
+    x = target.double()
+    shape = " × ".join(map(number, target.shape))
+    yield f"targets: {shape}, {float(x.min()):.3g} to {float(x.max()):.3g}, mean {float(x.mean()):.3g}, deviation " + (
+        f"{float(x.std(correction=0)):.3g}"
+    )
+
+
+def loss(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
+    """Its value, its formula, how it is reduced, what each label weighs."""
+    functions = sorted({str(name) for name, *_ in (*record.means, *record.shares)})
+    if record.loss is not None:
+        by = f", by {', '.join(functions)}" if functions else ""
+        yield f"{record.loss:.4g}{by}"
+    if record.metrics:
+        yield "logged beside it: " + ", ".join(
+            f"{name} {value:.4g}" for name, value in list(record.metrics.items())[:8]
+        )
+    read = record.taught
+    if not read:
+        return
+    one = read[0]
+    if one.inverted:
+        yield "its gradient points uphill"
+    exact = max(each.misfit for each in read) < FITS
+    if one.squashed:
+        yield f"its gradient is that of a cross-entropy of a {one.squashed} of the outputs"
+    else:
+        extra = f", of labels smoothed by {one.smoothing:.3g}" if one.smoothing else ""
+        what = f"a cross-entropy of the outputs{extra}" if exact else "not that of a cross-entropy of the outputs alone"
+        yield f"its gradient is {what}"
+    if not exact or not record.all_passes_read:
+        return
+    total = record.sum_of_weights
+    count = sum(each.labels for each in read)
+    if math.isclose(total, 1, rel_tol=0.02):
+        how = f"a mean over {counted(count, 'label')}"
+    else:
+        how = f"{total:.4g} times their mean ({counted(count, 'label')}; their sum would be {number(count)} times)"
+    uneven = max(each.unevenness for each in read)
+    yield f"{how}; labels weigh {'alike' if uneven < 0.02 else f'unevenly: deviation {uneven:.2f} of their mean'}"
+    surprise = sum(each.mean_surprise for each in read) / len(read)
+    yield f"{surprise:.3g} nats a label; {math.log(one.shape[-1]):.3g} would be a guess among all classes"

@@ -1,0 +1,73 @@
+"""What is counted at every step, for the sentences on the run as a whole."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from limpid.doctor.description.words import counted, number
+
+if TYPE_CHECKING:
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
+    from limpid.doctor.update_sample import UpdateSample
+
+
+@dataclass
+class SoFar:
+    """Counts of the steps until now."""
+
+    updates: int = 0
+    skipped: int = 0
+    clips: int = 0  # updates whose gradient was clipped
+    reached: int = 0  # those of them in which the limit was reached
+    evaluated: int = 0  # updates before which the model was run without gradients
+    copies: list[weakref.ref[nn.Module]] | None = None  # other models of the same class, once looked for
+    begun: str = ""  # sizes of the weights at the first update
+
+    def take(self, record: StepRecord) -> None:
+        """Add a step."""
+        self.updates += record.updated
+        self.skipped += record.skipped
+        self.evaluated += record.after_evaluation
+        if record.clipped_to is not None:
+            self.clips += 1
+            self.reached += record.norm is not None and record.norm > record.clipped_to
+
+        if record.number == 1 and record.judged_update is not None:
+            self.begun = _sizes(record.judged_update)
+
+    def told(self, history: History) -> Iterator[str]:
+        """In sentences."""
+        skipped = f", {number(self.skipped)} left out because of infinities" if self.skipped else ""
+        clipped = f"; the limit of clipping reached in {number(self.reached)}" if self.clips else ""
+        yield f"{counted(self.updates, 'update')}{skipped}{clipped}"
+        if self.begun:
+            yield f"before the first of them {self.begun}"
+        losses = history.losses.all
+        if len(losses) > 1:
+            yield f"loss {losses[0]:.4g} at first, {losses[-1]:.4g} now"
+        for index, rate in sorted(history.group_rates.items())[:6]:
+            span = f"{rate.low:.3g}" if rate.low == rate.high else f"between {rate.low:.3g} and {rate.high:.3g}"
+            yield f"rate of group {index}: {span}, now {rate.last:.3g}; changed in {number(rate.changes)} updates"
+        yield (
+            f"the watched model was run without gradients before {number(self.evaluated)} updates"
+            if self.evaluated
+            else "the watched model was never run without gradients"
+        )
+        if history.random_evaluations:
+            yield f"{counted(history.random_evaluations, 'pass', 'passes')} without gradients in training mode"
+
+
+def _sizes(update: UpdateSample) -> str:
+    """Root mean squares of the weights, matrices and vectors apart."""
+    said = []
+    for kind, dims in (("matrices", (2, 3, 4, 5)), ("vectors", (0, 1))):
+        sizes = sorted(weight for weight, count in zip(update.weight, update.dims, strict=True) if count in dims)
+        if sizes:
+            said.append(f"{kind} had rms {sizes[0]:.3g} to {sizes[-1]:.3g}, the median {sizes[len(sizes) // 2]:.3g}")
+    return ", ".join(said)

@@ -1,0 +1,92 @@
+"""What is done with the gradient: clipped, divided, given to which rule, at which rate, with which decay."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from limpid.doctor.description.words import counted, listed, number, patterns
+from limpid.doctor.loop_facts import settings
+
+if TYPE_CHECKING:
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
+    from limpid.doctor.update_sample import UpdateSample
+    from limpid.doctor.watched import Watched
+
+UNTOLD = ("lr", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
+"""Settings of a group that schedules keep there, or that stand in another sentence."""
+
+
+def gradient(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
+    """Order of events, norm, clipping, scale, what has none."""
+    order = [
+        f"{name.removeprefix('optimizer.')}{f' ×{count}' if count > 1 else ''}"
+        for name, same in itertools.groupby(record.events)
+        if (count := len(list(same)))
+    ]
+    yield "order of a step: " + ", ".join(order)
+    norm = "" if record.norm is None else f"norm {record.norm:.3g}"
+    if record.clipped_to is not None:
+        norm += f", clipped to {record.clipped_to:g}"
+    elif record.values_clipped_to is not None:
+        norm += f", each entry clipped to {record.values_clipped_to:g}"
+    else:
+        norm += ", not clipped"
+    yield norm.removeprefix(", ")
+    if record.scale != 1:
+        yield f"the loss is multiplied by {record.scale:g} against underflow"
+    learned = {name for name, p in watched.info.parameters.items() if p.requires_grad}
+    without = sorted(learned - history.trained)
+    if without:
+        yield f"no gradient so far: {listed(patterns(without))}"
+
+
+def update(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
+    """Each optimizer with its settings, each of its groups with what is in it and its rate."""
+    names, index = watched.info.names, 0
+    for optimizer in watched.optimizers:
+        shared = dict(settings(getattr(optimizer, "defaults", None) or {}))
+        said = ", ".join(f"{name} {_shown(value)}" for name, value in shared.items() if value not in (False, None))
+        yield f"{type(optimizer).__name__}: {said}"
+        for group in optimizer.param_groups:
+            yield f"group {index}: {_group(names, group, shared, record.group_rates.get(index))}"
+            index += 1
+    if record.judged_update is not None:
+        yield from _moves(record.judged_update)
+    if watched.schedulers:
+        yield "schedules: " + ", ".join(type(one).__name__ for one in watched.schedulers)
+
+
+def _group(names: dict[int, str], group: dict[str, Any], shared: dict[str, Any], rate: float | None) -> str:
+    parameters = group["params"]
+    matrices = [p for p in parameters if p.ndim >= 2]
+    size = sum(p.numel() for p in parameters)
+    held = f"{counted(len(matrices), 'matrix', 'matrices')} and {counted(len(parameters) - len(matrices), 'vector')}"
+    own = [f"{k} {_shown(v)}" for k, v in settings(group) if k not in UNTOLD and v != shared.get(k)]
+    at = f", rate {rate:.3g}" if rate is not None else ""
+    named = listed(patterns(names.get(id(p), "of another model") for p in parameters), 5)
+    return f"{held}, {number(size)} numbers{at}{', ' + ', '.join(own) if own else ''}: {named}"
+
+
+def _moves(update: UpdateSample) -> Iterator[str]:
+    """How far matrices move, the least and the most of them by name."""
+    matrices = [i for i in update.matrices() if update.weight[i] > 0]
+    if not matrices:
+        return
+    least, most = min(matrices, key=lambda i: update.ratio[i]), max(matrices, key=lambda i: update.ratio[i])
+    yield (
+        f"matrices move by {update.median_ratio():.2g} of their size in this step, the median; "
+        f"least {_moved(update, least)}, most {_moved(update, most)}"
+    )
+
+
+def _moved(update: UpdateSample, index: int) -> str:
+    return f"{update.names[index]} ({update.ratio[index]:.2g})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return "/".join(map(_shown, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,86 @@
+"""The model: what is trained, in which format, from where."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from limpid.doctor.description.words import counted, format_of, listed, number, patterns, share
+from limpid.doctor.weight_copies import copies_of
+
+if TYPE_CHECKING:
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
+    from limpid.doctor.watched import Watched
+
+WITH_SIZES = (nn.Linear, nn.Embedding)
+"""Layers whose settings are sizes, which differ from one to the next."""
+
+
+def model(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
+    """Sizes, what is frozen, formats, modes, and other models of its kind."""
+    info = watched.info
+    named = info.parameters
+    trained = {name: p for name, p in named.items() if p.requires_grad}
+    size = sum(p.numel() for p in trained.values())
+    how = "all of them require a gradient" if len(trained) == len(named) else f"{share(size / max(1, info.size))} train"
+    yield f"{type(info.core).__name__}: {counted(info.size, 'parameter')} in {len(named)} tensors, {how}"
+    if len(trained) < len(named):
+        frozen = [name for name in named if name not in trained]
+        fewer, what = (trained, "trained") if len(trained) <= len(frozen) else (frozen, "frozen")
+        yield f"{what}: {listed(patterns(fewer), 8)}"
+    held = {id(p) for p in watched.held}
+    outside = [name for name, p in trained.items() if id(p) not in held | watched.masters]
+    if outside and watched.optimizers:
+        yield f"in no optimizer, though they require a gradient: {listed(patterns(outside))}"
+    formats = sorted({format_of(p.dtype) for p in named.values()})
+    around = sorted({format_of(one) for one in record.autocast if one is not None})
+    yield f"weights in {', '.join(formats)}; autocast {', '.join(around) or 'off'}"
+    modes = f"{len(record.in_eval)} modules in evaluation mode" if record.in_eval else "training mode"
+    rate = info.dropout_rate
+    yield f"{modes} in backward; dropout {f'up to {rate:g}' if rate else 'none'}"
+    yield from history.reach
+    settings = _settings(info.core)
+    if settings:
+        yield f"made of {listed(settings, 12)}"
+    drawn = "as they were drawn" if history.began_fresh else "not as drawn: loaded, or trained before"
+    yield f"weights at the first pass: {drawn}"
+    yield from _others(watched, history)
+    declared = info.config
+    kept = {
+        name: value
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings", "problem_type")
+        if (value := getattr(declared, name, None)) is not None
+    }
+    if kept:
+        yield "its configuration says " + ", ".join(f"{name}={value}" for name, value in kept.items())
+
+
+def _settings(core: nn.Module) -> list[str]:
+    """Its innermost layers, each kind with its settings and how often it is there; of maps the number alone."""
+    leaves = [module for module in core.modules() if not any(module.children())]
+    kinds = Counter(
+        type(one).__name__ + ("" if isinstance(one, WITH_SIZES) or not one.extra_repr() else f"({one.extra_repr()})")
+        for one in leaves
+    )
+    return [f"{kind} ×{number(count)}" if count > 1 else kind for kind, count in kinds.items()]
+
+
+def _others(watched: Watched, history: History) -> Iterator[str]:
+    """Models of its class that were in this process at the first step, and how many of their weights are its own."""
+    if history.so_far.copies is None:
+        history.so_far.copies = [weakref.ref(one) for one in copies_of(watched.info.core)]
+    own = list(watched.info.core.parameters())
+    for other in filter(None, (kept() for kept in history.so_far.copies)):
+        equal = sum(torch.equal(a, b) for a, b in zip(own, other.parameters(), strict=True))
+        mode = "training mode" if other.training else "evaluation mode"
+        asks = "with" if any(p.requires_grad for p in other.parameters()) else "without"
+        yield (
+            f"another model of its class is held, in {mode}, {asks} gradients: {number(equal)} of its "
+            f"{number(len(own))} tensors equal this one's now"
+        )

@@ -1,0 +1,38 @@
+"""Numbers and names as sentences have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+
+def number(count: int) -> str:
+    """A whole number with its thousands apart."""
+    return f"{count:,}"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number and what it counts."""
+    return f"{number(count)} {one if count == 1 else many or one + 's'}"
+
+
+def share(part: float) -> str:
+    """A part of 1 in percent."""
+    return f"{part:.0%}" if part in (0.0, 1.0) or 0.1 <= part <= 0.9 else f"{part:.1%}"
+
+
+def format_of(dtype: torch.dtype) -> str:
+    """float32, int64, …"""
+    return str(dtype).removeprefix("torch.")
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Some names, and how many there are besides."""
+    more = f" and {number(len(names) - most)} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def patterns(names: Iterable[str]) -> list[str]:
+    """Names with a * for the number of a layer, each once."""
+    return list(dict.fromkeys(".".join("*" if part.isdigit() else part for part in n.split(".")) for n in names))
