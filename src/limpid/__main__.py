@@ -11,7 +11,9 @@ def main() -> int:
 
             start_again_with_compact_heap()
         from limpid.cli import main
+        from limpid.garbage import leave_the_end_unsearched
 
+        leave_the_end_unsearched()
         return main()
     except KeyboardInterrupt:
         return 130

@@ -34,6 +34,22 @@ def test_results_keep_their_order_and_few_are_begun_ahead(cores: int) -> None:
     assert taken == 12
 
 
+def test_a_long_last_one_is_begun_half_way(cores: int) -> None:
+    begun, lock = [], threading.Lock()
+
+    def work(number: int) -> int:
+        with lock:
+            begun.append(number)
+        time.sleep(0.01)
+        return -number
+
+    assert list(in_order(work, range(30), last_early=True)) == [-number for number in range(30)]
+    assert sorted(begun) == list(range(30))
+    assert cores == 1 or begun.index(29) < 15 + AHEAD * cores
+    assert list(in_order(work, [], last_early=True)) == []
+    assert list(in_order(work, [1], last_early=True)) == [-1]
+
+
 def test_an_error_is_raised_at_its_place_and_nothing_is_begun_after(cores: int) -> None:
     begun = []
 

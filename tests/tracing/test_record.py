@@ -12,6 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from limpid.errors import CheckpointError, LimpidError
+from limpid.tracing import Trace
 from limpid.tracing.record import Record
 
 STRANGE: list[Any] = [None, True, -1, 0, 0.5, 10**30, math.nan, "", "nonsense", [], {}, [[[]]], "x" * 9999]
@@ -75,3 +76,14 @@ def test_a_header_that_was_written_anew_is_noticed(step: Path, tmp_path: Path) -
     save_file(load_file(step), tmp_path / "damaged.safetensors", changed)
     with pytest.raises(CheckpointError, match="is damaged: its SHA-256"):
         Record(tmp_path / "damaged.safetensors").require_whole()
+
+
+def test_damage_is_named_before_what_it_leads_to(step: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.safetensors"
+    tokens = Record(step).mapped("batch/tokens")
+    content = bytearray(step.read_bytes())
+    content[tokens.offset + 3] ^= 64  # a token that the vocabulary does not have
+    damaged.write_bytes(content)
+    with pytest.raises(CheckpointError, match="is damaged: its SHA-256"):
+        Trace.open(damaged).step  # noqa: B018
+    assert not damaged.with_suffix(".trace.json").exists()

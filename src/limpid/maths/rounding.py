@@ -50,12 +50,13 @@ def magnitudes(a: Array, b: Array) -> Array:
 
     Each of the k terms is rounded three times and their sum k times; what is too small for float32 is added back.
     """
-    sizes = [float(np.abs(x).max(initial=0.0)) for x in (a, b)]
+    sizes = [max(float(x.max(initial=0.0)), -float(x.min(initial=0.0))) for x in (a, b)]
     if not all(1e-9 < size < 1e9 for size in sizes):  # products would leave float32, or a number is not finite
         exact: Array = np.abs(a) @ np.abs(b)
         return exact
     terms, unit = a.shape[-1], unit_roundoff(np.float32)
-    found = (np.abs(a.astype(np.float32)) @ np.abs(b.astype(np.float32))).astype(np.float64)
+    narrow = [x.astype(np.float32) for x in (a, b)]
+    found = np.matmul(*(np.abs(x, out=x) for x in narrow)).astype(np.float64)
     found *= (1 + unit) ** (terms + 3)
     found += terms * smallest_normal(np.float32) * (1 + sum(sizes))
     return found

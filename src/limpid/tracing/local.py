@@ -56,9 +56,8 @@ def compare_operations(record: Record) -> Iterator[Compared]:
     sums: dict[tuple[Place, str], Sum] = {}
     completed: list[Check] = []
     with np.errstate(all="ignore"):
-        for piece, (compared, parts) in zip(
-            pieces, in_order(lambda piece: compare_piece(record, piece, gradients), pieces), strict=True
-        ):
+        redone = in_order(lambda piece: compare_piece(record, piece, gradients), pieces, last_early=True)
+        for piece, (compared, parts) in zip(pieces, redone, strict=True):
             add_up(parts, gradients, sums)
             for name in piece.inputs:
                 uses[piece.path, name] -= 1

@@ -109,5 +109,7 @@ class TensorFile:
 
     def exact(self, name: str) -> Array:
         """A tensor's numbers as float64 (ids stay integers)."""
-        array = self.stored(name)
+        if name not in self.names:
+            raise KeyError(name)
+        array = np.asarray(self.mapped(name))
         return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,8 +89,12 @@ class Trace:
         if kept is not None:
             found: StepDocument = from_json(StepDocument, kept)
             return found
-        self.record.require_whole()
-        made = document(verify_record(self.record, self.report))
+        with ThreadPoolExecutor(1) as beside:
+            whole = beside.submit(self.record.require_whole)
+            try:
+                made = document(verify_record(self.record, self.report))
+            finally:
+                whole.result()  # before all that a damaged file leads to
         if self.on_disk:
             cache.write(self.record.path, to_json(made))
         return made

@@ -138,7 +138,7 @@ def _verify(record: Record, report: Report) -> StepReport:
     entries: dict[str, QuantityReport] = {}
     gradients: dict[str, Check] = {}
     with one_thread_each(), ThreadPoolExecutor(1) as beside:
-        end_to_end = beside.submit(redo, record)
+        end_to_end, around = beside.submit(redo, record), beside.submit(_around, record)
         for number, compared in enumerate(compare_operations(record), 1):
             report("redoing every operation in float64", number, len(known))
             entries[compared.link.name] = _entry(record, known[compared.link.name], compared)
@@ -147,13 +147,19 @@ def _verify(record: Record, report: Report) -> StepReport:
         for name, entry in entries.items():
             entry.backward = gradients.get(name)
         report("redoing the whole step and its update", 0, None)
-        came_in = [*_given(record), *check_targets(record), *check_drawn(record)]
-        account, update = loss_account(record), redo_update(record)
+        came_in, account, update = around.result()
         step = StepReport(record, came_in, list(entries.values()), [], account, end_to_end.result(), update)
     for name, entry in entries.items():
         entry.drift = step.end_to_end.drift.get(name, 0.0)
     step.parameters = [_parameter(record, one, gradients, step) for one in record.trained]
     return step
+
+
+def _around(record: Record) -> tuple[list[Check], LossReport, Update]:
+    """What is before the operations of the step and after them: what came in, the loss by labels, and the update."""
+    with np.errstate(all="ignore"):  # of each thread by itself
+        came_in = [*_given(record), *check_targets(record), *check_drawn(record)]
+        return came_in, loss_account(record), redo_update(record)
 
 
 def _given(record: Record) -> list[Check]:

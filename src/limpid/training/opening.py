@@ -8,6 +8,7 @@ from zlib import crc32
 
 from limpid.errors import ConfigError
 from limpid.files import user_path
+from limpid.garbage import unsearched
 from limpid.reporter import Report
 from limpid.run import RUNS, Run
 from limpid.source import (
@@ -60,7 +61,8 @@ def recorded(
     if not os.access(run.path, os.W_OK) and output is None:
         way = command("limpid", "trace", what, "--step", number, "--output", "FILE.safetensors")
         raise ConfigError(f"{run.path} cannot be written to, so that its step {number} has no place: `{way}`")
-    from limpid.training.replay import record_past
+    with unsearched():
+        from limpid.training.replay import record_past
 
     return record_past(run, number, progress, at=begun, file=place)
 
