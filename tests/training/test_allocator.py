@@ -40,3 +40,32 @@ def test_what_a_user_has_set_stays_and_a_process_at_work_goes_on(tmp_path: Path)
     assert last == "glibc.malloc.tcache_count=3 ['a b', '--c'] text"
     _, last = said(tmp_path, f"import numpy\n{SCRIPT}")
     assert last == "None ['a b', '--c'] text"
+
+
+TAKEN = """
+import sys, threading
+from limpid.training.allocator import keep_freed_memory, share_one_heap, take_beside
+def held():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+    share_one_heap()
+before = held()
+take_beside(100_000_000)
+for thread in threading.enumerate()[1:]:
+    thread.join()
+print((held() - before) // 1_000_000)
+import numpy
+before = held()
+array = numpy.ones(10_000_000)
+print((held() - before) // 1_000_000)
+"""
+
+
+@pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in getattr(os, "confstr_names", {}), reason="asks glibc")
+def test_memory_taken_beside_is_there_for_arrays_to_come_where_it_is_kept() -> None:
+    for how, taken, new in (("kept", range(95, 110), range(20)), ("given back", range(5), range(75, 90))):
+        done = subprocess.run([sys.executable, "-c", TAKEN, how], capture_output=True, text=True, check=True)
+        first, second = map(int, done.stdout.split())
+        assert first in taken
+        assert second in new

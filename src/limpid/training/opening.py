@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from zlib import crc32
 
+from limpid.config import TrainConfig
 from limpid.errors import ConfigError
 from limpid.files import user_path
 from limpid.garbage import unsearched
+from limpid.machine import available_memory
+from limpid.quantities import quantities
 from limpid.reporter import Report
 from limpid.run import RUNS, Run
 from limpid.source import (
@@ -24,6 +28,7 @@ from limpid.source import (
     open_source,
 )
 from limpid.terminal import command
+from limpid.training.allocator import take_beside
 
 
 def recorded(
@@ -61,10 +66,23 @@ def recorded(
     if not os.access(run.path, os.W_OK) and output is None:
         way = command("limpid", "trace", what, "--step", number, "--output", "FILE.safetensors")
         raise ConfigError(f"{run.path} cannot be written to, so that its step {number} has no place: `{way}`")
+    take_beside(_memory(run.read_config()))
     with unsearched():
         from limpid.training.replay import record_past
 
     return record_past(run, number, progress, at=begun, file=place)
+
+
+def _memory(config: TrainConfig) -> int:
+    """Bytes that a step takes while it is recorded and redone: twice its quantities in float64, and at most 1 GB."""
+    model, rows = config.model, config.run.batch_size * config.run.gradient_accumulation_steps
+    sizes = {
+        "batch": rows, "d_model": model.d_model, "head": model.num_heads, "kv_head": model.sizes.num_kv_heads,
+        "d_head": model.sizes.d_head, "d_ff": model.sizes.d_ff, "vocab": model.vocab_size,
+        **dict.fromkeys(("position", "query", "key"), model.context_length),
+    }  # fmt: skip
+    entries = sum(math.prod(sizes.get(axis, 1) for axis in one.axes) for one in quantities(model))
+    return min(2 * 8 * entries, 1 << 30, available_memory() // 4)
 
 
 def require_new_or_recorded(file: Path) -> None:
