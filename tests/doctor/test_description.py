@@ -199,3 +199,28 @@ def test_tokens_that_a_mask_hides_and_what_they_move() -> None:
     assert doctor.description is not None
     assert "where the mask is 0 the tokens are 0; never where it is not" in doctor.description.of("data")
     assert "other tokens where the mask is 0 move none of the outputs where it is not" in doctor.description.of("model")
+
+
+def test_a_sparse_input_is_told_as_such() -> None:
+    model = net(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    edges = torch.eye(8).to_sparse()
+
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = model
+
+        def forward(self, x: Tensor, neighbours: Tensor) -> Tensor:
+            return self.net(torch.sparse.mm(neighbours, x))
+
+    graph = Graph()
+    with limpid.watch(graph, optimizer, say=False) as doctor:
+        for _ in range(3):
+            loss = F.cross_entropy(graph(torch.randn(8, 4), edges), torch.randint(0, 3, (8,)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss)
+    assert doctor.description is not None
+    assert "neighbours: 8 × 8, float32, sparse" in doctor.description.of("data")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
+from limpid.doctor.data_sheet import is_readable
 from limpid.doctor.rules.baseline import NOT_AS_BASELINE
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _data(watched: Watched, record: StepRecord, history: History) -> Iterator[Fa
     call = calls[0]
     named = dict(zip(call.names or map(str, range(len(call.args))), call.args, strict=False)) | call.kwargs
     for name, tensor in named.items():
-        if isinstance(tensor, Tensor) and tensor.ndim and tensor.numel() and not tensor.is_cuda:
+        if isinstance(tensor, Tensor) and tensor.ndim and is_readable(tensor):
             yield from _tensor(name, tensor.detach())
 
 

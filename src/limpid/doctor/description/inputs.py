@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 COMMON = 0.1
 """Share of its places from which on a number is called common."""
+MOST = 6
+"""Tensors told of a batch that the model is not given."""
 
 
 def inputs(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
@@ -36,11 +38,33 @@ def inputs(watched: Watched, record: StepRecord, history: History) -> Iterator[s
     others = [name for name, value in calls[0].kwargs.items() if not isinstance(value, Tensor) and _is_plain(value)]
     if others:
         yield "given besides: " + ", ".join(f"{name}={calls[0].kwargs[name]}" for name in others)
+    yield from _beside(record, calls)
     rows = history.rows
     if rows.count:
         again = rows.count - min(rows.count, rows.distinct)
         come = "none came twice" if not again else f"{number(rows.distinct)} of them different"
         yield f"rows so far: {number(rows.count)}, {come}"
+
+
+def _beside(record: StepRecord, calls: list[Call]) -> Iterator[str]:
+    """Named tensors of the batch that the model is not given."""
+    given = record.micros[0].given if record.micros else None
+    if not isinstance(given, Mapping):
+        return
+    seen = {id(one) for call in calls for one in (*call.args, *call.kwargs.values())}
+    named = [(k, v) for k, v in given.items() if isinstance(v, Tensor) and v.numel() and id(v) not in seen]
+    shown = [
+        name
+        for name, value in named
+        if not any(_equal(value, one) for call in calls for one in arguments(call).values())
+    ]
+    for name in shown[:MOST]:
+        yield f"in the batch besides, {name}: {_tensor(str(name), given[name].detach())}"
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    same = one.shape == other.shape and one.device == other.device and one.layout == other.layout == torch.strided
+    return same and bool(torch.equal(one, other))
 
 
 def _hidden(call: Call) -> Iterator[str]:
@@ -65,8 +89,8 @@ def _is_plain(value: object) -> bool:
 def _tensor(name: str, tensor: Tensor) -> str:
     shape = " × ".join(map(number, tensor.shape)) or "one number"
     described = f"{shape}, {format_of(tensor.dtype)}"
-    if tensor.is_cuda or tensor.is_complex():
-        return described
+    if tensor.is_cuda or tensor.is_complex() or tensor.layout != torch.strided:
+        return described if tensor.layout == torch.strided else f"{described}, sparse"
     if name in MASK_NAMES or tensor.dtype == torch.bool:
         return f"{described}, {share(float((tensor != 0).double().mean()))} not 0{_first_and_last(tensor)}"
     if not tensor.is_floating_point():

@@ -47,6 +47,7 @@ def labels(watched: Watched, record: StepRecord, history: History) -> Iterator[s
     offset = next((k for k in OFFSETS if min(one.match(k)[0] for one in read) >= ALIKE), None)
     yield f"a position is taught {_which(offset)}"
     yield from _places(read)
+    yield from _directions(read)
     yield from _example(watched, read[0])
 
 
@@ -76,6 +77,13 @@ def _places(read: Sequence[LossGradient]) -> Iterator[str]:
         f"labels of a row begin at position {_span(firsts)} and end at {_span(lasts)}, {_span(counts)} of "
         f"{number(read[0].shape[1])} positions{also}"
     )
+
+
+def _directions(read: Sequence[LossGradient]) -> Iterator[str]:
+    """Of several passes, which make their labels likelier and which less likely."""
+    if len({one.inverted for one in read}) > 1:
+        ways = ", ".join(f"{i + 1} {'less likely' if one.inverted else 'likelier'}" for i, one in enumerate(read))
+        yield f"by forward pass the update makes its labels: {ways}"
 
 
 def _span(values: Sequence[int]) -> str:
