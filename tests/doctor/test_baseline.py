@@ -25,6 +25,7 @@ def trained(baseline: Path | None, seed: int = 0, **change: Any) -> tuple[Any, l
         "held": slice(None),
         "scale": 1.0,
         "std": 1.0,
+        "say": False,
     } | change
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 64), nn.ReLU(), nn.Linear(64, WORDS))
@@ -32,7 +33,7 @@ def trained(baseline: Path | None, seed: int = 0, **change: Any) -> tuple[Any, l
         model[0].weight.mul_(does["std"])
     optimizer = torch.optim.AdamW(list(model.parameters())[does["held"]], lr=does["rate"])
     losses = []
-    with limpid.watch(model, optimizer, say=False, baseline=baseline) as doctor:
+    with limpid.watch(model, optimizer, say=does["say"], baseline=baseline) as doctor:
         for _ in range(60):
             rows = torch.randint(0, WORDS, (8, 17))
             targets = rows[:, does["shift"] : 16 + does["shift"]].clone()
@@ -70,7 +71,7 @@ def test_other_seeds_do_the_same(baseline: Path, seed: int) -> None:
         ({"shift": 0}, "labels", "token taught its own, then the next"),
         ({"of_prompt": 8}, "labels", "share of positions with a label 0.5, then 1"),
         ({"scale": 4.0}, "loss", "sum of the labels' weights 4"),
-        ({"held": slice(1, None)}, "model", "tensors in no optimizer 1, then 0"),
+        ({"held": slice(1, None)}, "model", "parameters that are trained 5,362, then 6,962"),
         ({"std": 2.0}, "model", "0.weight: rms at the start 2.0"),
     ],
 )
@@ -84,7 +85,7 @@ def test_what_differs_first_is_named(baseline: Path, change: dict[str, Any], par
     ("change", "part", "words"),
     [
         ({"clip": 0.1}, "gradient", "clipped to 0.1, then 1"),
-        ({"rate": 2e-3}, "update", "optimizer 0: lr 0.002, then 0.001"),
+        ({"rate": 2e-3}, "update", "lr 0.002, then 0.001"),
     ],
 )
 @pytest.mark.parametrize("seed", [0, 1])
@@ -94,6 +95,14 @@ def test_what_is_given_as_an_argument_is_a_notice(
     (finding,) = unlike(trained(baseline, seed, **change)[0])
     assert (finding.evidence["part"], finding.severity) == (part, "notice")
     assert words in finding.says
+
+
+def test_a_notice_is_said_in_one_line_at_the_end(baseline: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained(baseline, rate=2e-3, say=True)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "not-as-baseline" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("doctor: notice: not-as-baseline (step 1, all updates): the same gradients make other")
+    assert "lr 0.002, then 0.001" in lines[0]
 
 
 def test_a_baseline_changes_nothing_of_the_training(baseline: Path) -> None:

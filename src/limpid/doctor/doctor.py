@@ -15,6 +15,7 @@ from torch import nn
 from limpid.config.arguments import checked
 from limpid.config.domain import Count
 from limpid.doctor.baseline import Baseline
+from limpid.doctor.baseline.file import LAST
 from limpid.doctor.baseline.loop_sketcher import Both, LoopSketcher
 from limpid.doctor.calls import Call
 from limpid.doctor.description import Description, Line, reach
@@ -179,6 +180,7 @@ class Doctor:
         if self.watched.baseline is not None:
             with self.skipped.noting("baseline"):
                 self.watched.baseline.close()
+            self.log.compared_to_the_end()
         self.closed = self.recorder.is_paused = True
         self.hooks.close()
 
@@ -255,6 +257,8 @@ class Doctor:
                     self._add([self._tried(finding, record)])
             except Exception as error:
                 self.skipped.failed(name, error)
+        if record.number == LAST:
+            self.log.compared_to_the_end()
 
     def broke(self, record: StepRecord, loss: float) -> None:
         """The first number that is not finite: repeat the step, and say where it arises."""

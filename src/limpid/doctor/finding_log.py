@@ -14,6 +14,9 @@ from limpid.errors import CheckpointError
 from limpid.files import LineFile, explained
 from limpid.terminal import say
 
+COMPARED = "baseline"
+"""The family of rules whose notices are said: who holds a run against another asks for what is not as it was."""
+
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
     """Root causes first: findings that no other one explains, then the rest; each by severity, certainty and time."""
@@ -55,12 +58,15 @@ class FindingLog:
         self.output, self.say, self.writer = output, say, writer
         self.first = True  # whether this process speaks for all of them
         self.by_rule: dict[str, Finding] = {}
+        self.compared: dict[str, Finding] = {}  # notices of a comparison that are not said yet, by part of a step
         if output is not None:
             with self._never_breaking():
                 output.mkdir(parents=True, exist_ok=True)  # once: a run whose folder is deleted gets no other
 
     def add(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
+            if finding.severity == "notice" and finding.rule in RULES and RULES[finding.rule].family == COMPARED:
+                self.compared.setdefault(str(finding.evidence.get("part")), finding)
             old = self.by_rule.get(finding.rule)
             if old is None or SEVERITIES.index(old.severity) < SEVERITIES.index(finding.severity):
                 self.by_rule[finding.rule] = finding
@@ -70,6 +76,12 @@ class FindingLog:
     def findings(self, without: Iterable[str] = ()) -> list[Finding]:
         """Root causes first; without those of some rules."""
         return ranked([finding for rule, finding in self.by_rule.items() if rule not in without])
+
+    def compared_to_the_end(self) -> None:
+        """Say what is not as it was in a run that worked, though it is no warning; at the end of the comparison."""
+        for finding in self.compared.values() if self.first else ():
+            self._say(_line(finding))
+        self.compared = {}
 
     def skipped(self, what: str, why: str) -> None:
         """Say what could not be done."""
@@ -85,10 +97,7 @@ class FindingLog:
         elif hasattr(self.writer, "log"):  # W&B
             self.writer.log({f"doctor/{finding.rule}": SEVERITIES.index(finding.severity) + 1})
         if finding.severity != "notice":
-            self._say(
-                f"doctor: {finding.severity}: {finding.rule} ({when(finding)}, {finding.where}): {finding.says}\n"
-                f"        cause: {finding.cause}\n        fix:   {finding.fix}"
-            )
+            self._say(f"{_line(finding)}\n        cause: {finding.cause}\n        fix:   {finding.fix}")
 
     @contextlib.contextmanager
     def _never_breaking(self) -> Iterator[None]:
@@ -105,6 +114,10 @@ class FindingLog:
                 self.say(line)
             elif self.say:
                 say(line, file=sys.stderr)
+
+
+def _line(finding: Finding) -> str:
+    return f"doctor: {finding.severity}: {finding.rule} ({when(finding)}, {finding.where}): {finding.says}"
 
 
 def when(finding: Finding) -> str:

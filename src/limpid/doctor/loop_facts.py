@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from limpid.doctor.data_sheet import is_readable
-from limpid.doctor.rules.baseline import NOT_AS_BASELINE
+from limpid.doctor import input_facts, update_facts
+from limpid.doctor.fact import MEASURED, NEAR, Fact
 
 if TYPE_CHECKING:
     from limpid.doctor.history import History
@@ -20,70 +18,14 @@ if TYPE_CHECKING:
 
 PARTS = ("data", "model", "labels", "loss", "gradient", "update")
 """In the order of a step: what differs in one shows in those behind it."""
-Kind = Literal["exact", "if there", "setting", "share", "level", "size", "told"]
-"""How values are compared; what is told alone is not: losses of a few rows lie anywhere."""
-MEASURED = ("if there", "share", "level", "size")
-"""What is there or not as names and formulas are, which have facts of their own."""
-NEAR = 1.01
-"""The factor within which a setting is the same."""
-NOTHING = 1e-6
-"""Below which a level is what rounding leaves of 0."""
-SCATTER = 3.0
-"""Standard deviations of a share among so many rows."""
 FEW = 16
 """Numbers whose mean square says little."""
 EARLY = 3
 """The last step at which levels and sizes are compared: behind it weights of different seeds have gone their ways."""
 OFFSETS = range(-3, 5)
 NEAREST: dict[int | None, str] = {0: "its own", 1: "the next", None: "of no fixed place"}
-HOW = ("foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay")
-"""Settings of an optimizer that say by which way it computes the same."""
 ALIKE, FITS = 0.99, 0.03
 """Share of positions that are taught the token so far on; what is left of a gradient that is a cross-entropy's."""
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One thing that a loop does."""
-
-    part: str
-    name: str
-    value: Any  # a number, a word or a list of them
-    kind: Kind = "exact"
-    rows: int = 0  # that a share is of
-    declared: bool = False  # what the user gave as an argument: another value is another choice
-
-    def agrees(self, other: Fact) -> bool:
-        """Whether another run's value is the same, as far as other batches and another seed leave it so."""
-        a, b = self.value, other.value
-        if self.kind in ("exact", "if there") or not (isinstance(a, int | float) and isinstance(b, int | float)):
-            return bool(a == b)
-        if self.kind == "share":
-            mean = min(1.0, max(0.0, (a + b) / 2))
-            scatter = math.sqrt(mean * (1 - mean) / max(1, min(self.rows, other.rows)))
-            return bool(abs(a - b) <= max(NOT_AS_BASELINE["share"], SCATTER * scatter))
-        if max(abs(a), abs(b)) < NOTHING:
-            return True
-        if not (math.isfinite(a) and math.isfinite(b)) or a * b <= 0:
-            return str(a) == str(b)
-        factors = {"setting": NEAR, "level": NOT_AS_BASELINE["level"], "size": NOT_AS_BASELINE["size"]}
-        return bool(max(a / b, b / a) <= factors[self.kind])
-
-    def is_among(self, seen: Sequence[Fact]) -> bool:
-        """Whether a value is one of those that were seen, or a number between them or near one."""
-        if any(self.agrees(one) for one in seen):
-            return True
-        numbers = [one.value for one in seen if isinstance(one.value, int | float)]
-        between = self.kind in MEASURED and len(numbers) == len(seen) and isinstance(self.value, int | float)
-        return bool(between and min(numbers) <= self.value <= max(numbers))
-
-    @property
-    def shown(self) -> str:
-        """The value as it is printed."""
-        return _shown(self.value)
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.shown}"
 
 
 @dataclass(frozen=True)
@@ -104,18 +46,18 @@ class LoopFacts:
         seen  what a fact was at all steps of runs that worked: what wandered there may wander here
         """
         then, now = ({(f.part, f.name): f for f in facts.facts} for facts in (baseline, self))
+        now = input_facts.under_names_of(then, now)
         found: dict[str, list[tuple[Fact | None, Fact | None]]] = {}
         for key in dict.fromkeys([*then, *now]):
             before, after = then.get(key), now.get(key)
             known = after or before
             skipped = ("told", "level", "size") if self.step > EARLY else ("told",)
-            if known is not None and known.kind in skipped:
+            if known is None or known.kind in skipped or _is_excused(key, then, now):
                 continue
-            if (before is None or after is None) and known is not None and known.kind in MEASURED:
-                continue
-            if before is not None and after is not None and after.is_among([before, *(seen or {}).get(key, ())]):
-                continue
-            if before is None or after is None or not after.agrees(before):
+            if before is not None and after is not None:
+                if not after.is_among([before, *(seen or {}).get(key, ())]) and not after.agrees(before):
+                    found.setdefault(key[0], []).append((before, after))
+            elif known.kind not in MEASURED:
                 found.setdefault(key[0], []).append((before, after))
         return {part: found[part] for part in PARTS if part in found}
 
@@ -123,8 +65,45 @@ class LoopFacts:
         lines = [f"step {self.step:,}"]
         for part in PARTS:
             for index, fact in enumerate(self.of(part)):
-                lines.append(f"  {part if not index else '':<9} {fact.name:<34} {_shown(fact.value)}")
+                lines.append(f"  {part if not index else '':<9} {fact.name:<34} {fact.shown}")
         return "\n".join(lines)
+
+
+def _is_excused(
+    key: input_facts.Key, then: Mapping[input_facts.Key, Fact], now: Mapping[input_facts.Key, Fact]
+) -> bool:
+    """Whether a fact is another one without being another effect."""
+    before, after = then.get(key), now.get(key)
+    if (before or after or Fact("", "", 0)).kind == "given":  # what is newly given, or is nothing that rows differ in
+        return before is None or after is not None or before.value != input_facts.BY_ROW
+    match key[1]:
+        case update_facts.RELATIVE | "lr":  # rates are the same, however they were given
+            used = [facts.get(("update", update_facts.USED)) for facts in (then, now)]
+            return None not in used and len({str(one) for one in used}) == 1
+        case "is clipped":
+            clipped, free = (then, now) if before is not None and before.value else (now, then)
+            return (after is not None and bool(after.value)) or _is_within(clipped, free)
+        case "sum of the labels' weights" if before is not None and after is not None:
+            return _is_undone(before, after, then, now)
+    return False
+
+
+def _is_within(clipped: Mapping[input_facts.Key, Fact], free: Mapping[input_facts.Key, Fact]) -> bool:
+    """Whether gradients that nobody was seen to clip keep the limit of the run that clips."""
+    limit, norm = clipped.get(("gradient", "clipped to")), free.get(("gradient", "norm"))
+    return limit is not None and norm is not None and norm.value <= NEAR * limit.value
+
+
+def _is_undone(
+    before: Fact, after: Fact, then: Mapping[input_facts.Key, Fact], now: Mapping[input_facts.Key, Fact]
+) -> bool:
+    """Whether gradients, as the update finds them, do not follow the loss's: they were scaled back."""
+    norms = [facts.get(("gradient", "norm")) for facts in (then, now)]
+    sums, values = (before.value, after.value), [norm.value for norm in norms if norm is not None]
+    if len(values) < len(norms) or min(*sums, *values) <= 0:
+        return False
+    by = abs(math.log(sums[0] / sums[1]))
+    return abs(math.log(values[0] / values[1])) < by / 2
 
 
 def facts_of(watched: Watched, record: StepRecord, history: History) -> LoopFacts:
@@ -138,44 +117,15 @@ def _data(watched: Watched, record: StepRecord, history: History) -> Iterator[Fa
     yield Fact("data", "forward passes of an update", len(calls), declared=True)
     if not calls:
         return
-    call = calls[0]
-    named = dict(zip(call.names or map(str, range(len(call.args))), call.args, strict=False)) | call.kwargs
-    for name, tensor in named.items():
-        if isinstance(tensor, Tensor) and tensor.ndim and is_readable(tensor):
-            yield from _tensor(name, tensor.detach())
-
-
-def _tensor(name: str, tensor: Tensor) -> Iterator[Fact]:
-    yield Fact("data", f"{name}: format", f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.ndim} axes")
-    if tensor.ndim:
-        yield Fact("data", f"{name}: rows", tensor.shape[0], declared=True)
-    if tensor.is_floating_point():
-        rows = tensor.shape[0] if tensor.ndim else 1
-        yield Fact("data", f"{name}: deviation", float(tensor.double().nan_to_num().std(correction=0)), "size")
-        yield Fact("data", f"{name}: share of zeros", float((tensor == 0).double().mean()), "share", rows)
-    elif not tensor.is_complex():
-        counted = tensor.flatten().long()
-        values, counts = counted.unique(return_counts=True)
-        yield Fact("data", f"{name}: below 0", bool(values[0] < 0))
-        yield Fact("data", f"{name}: largest", int(values[-1]), "level")
-        yield Fact(
-            "data",
-            f"{name}: share of the commonest",
-            int(counts.max()) / len(counted),
-            "share",
-            len(tensor) if tensor.ndim else 1,
-        )
+    yield from input_facts.of_call(calls[0])
 
 
 def _model(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
     info = watched.info
-    trained = [name for name, p in info.parameters.items() if p.requires_grad]
-    held = {id(parameter) for parameter in watched.held}
     yield Fact("model", "parameters", info.size)
-    yield Fact("model", "of these require a gradient", sum(info.parameters[name].numel() for name in trained))
-    yield Fact("model", "tensors in no optimizer", sum(id(info.parameters[name]) not in held for name in trained))
+    yield Fact("model", "parameters that are trained", _size_of(watched, _trained(watched)))
     yield Fact("model", "formats", sorted({str(p.dtype).removeprefix("torch.") for p in info.parameters.values()}))
-    yield Fact("model", "autocast", sorted({str(one).removeprefix("torch.") for one in record.autocast}))
+    yield Fact("model", "autocast", sorted({str(one).removeprefix("torch.") for one in record.autocast}), declared=True)
     yield Fact("model", "modules in evaluation mode", len(record.in_eval))
 
 
@@ -233,31 +183,16 @@ def _gradient(watched: Watched, record: StepRecord, history: History) -> Iterato
     yield Fact("gradient", "is clipped", record.clipped_to is not None)
     if record.clipped_to is not None:
         yield Fact("gradient", "clipped to", record.clipped_to, declared=True)
-    yield Fact("gradient", "parameters that have had one", _size_of(watched, history.trained))
+    if len(watched.optimizers) < 2 or any(len(group["params"]) > 1 for _, group in watched.groups):
+        # where each tensor has an optimizer of its own, its gradient may be gone by now
+        had = _size_of(watched, history.trained & _trained(watched))
+        yield Fact("gradient", "parameters that have had one", had)
     yield Fact("gradient", "backward passes", record.events.count("backward"), declared=True)
 
 
 def _update(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
-    rates: list[float | None] = []  # that the optimizer of each group was given
-    given: list[dict[str, Any]] = []
-    for place, optimizer in enumerate(watched.optimizers):
-        yield Fact("update", f"optimizer {place}", type(optimizer).__name__, declared=True)
-        defaults = getattr(optimizer, "defaults", None) or {}
-        for name, value in settings(defaults):
-            yield Fact("update", f"optimizer {place}: {name}", value, declared=True)
-        given += [dict(settings(defaults)) for _ in optimizer.param_groups]
-        rates += [defaults.get("lr") for _ in optimizer.param_groups]
-    for index, group in watched.groups:
-        yield Fact("update", f"group {index}: parameters", sum(p.numel() for p in group["params"]))
-        for name, value in settings(group):
-            if name not in ("lr", "initial_lr") and value != given[index].get(name):
-                yield Fact("update", f"group {index}: {name}", value)
-    for index, rate in record.group_rates.items():
-        base = rates[index] if isinstance(rates[index], float) and rates[index] else None
-        if base is None:
-            yield Fact("update", f"group {index}: rate", float(rate), "setting")
-        else:
-            yield Fact("update", f"group {index}: rate over the optimizer's lr", float(rate) / base, "setting")
+    yield from update_facts.of_settings(watched)
+    yield from update_facts.of_rates(watched, record)
     update = record.judged_update
     if update is not None:
         yield Fact("update", "change over weights, median", update.median_ratio(), "size")
@@ -268,21 +203,11 @@ def _update(watched: Watched, record: StepRecord, history: History) -> Iterator[
                 yield Fact("model", f"{name}: rms at the start", weight, "level" if dims >= 2 else "size")
 
 
-def settings(held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Plain values of an optimizer or a group that change what it computes."""
-    for name, value in held.items():
-        plain = list(value) if isinstance(value, tuple) else value
-        if name not in ("params", *HOW) and isinstance(plain, int | float | str | list):
-            yield name, plain
+def _trained(watched: Watched) -> set[str]:
+    """Names of parameters that require a gradient and have an optimizer, where any is known."""
+    held = {id(parameter) for parameter in watched.held}
+    return {n for n, p in watched.info.parameters.items() if p.requires_grad and (not held or id(p) in held)}
 
 
 def _size_of(watched: Watched, names: set[str]) -> int:
     return sum(p.numel() for name, p in watched.info.parameters.items() if name in names)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, list):
-        return ", ".join(map(_shown, value)) or "none"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -23,7 +23,7 @@ WHOLE = 0.01
 SCATTER = 5.0
 """Standard deviations within which two draws of one distribution have the same size."""
 OF_PARAMETERS = (Kind.WEIGHT, Kind.GRADIENT, Kind.UPDATE)
-Verdict = Literal["alike", "apart", "another run", "other batches", "other random numbers"]
+Verdict = Literal["alike", "without effect", "apart", "another run", "other batches", "other random numbers"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,8 @@ class Comparison:
         """What the step is to the other."""
         if not self.unlike:
             return "alike"
+        if not self.reaches:
+            return "without effect"
         if self.first and self._is_another_run:
             return "another run"
         first = self.unlike[0].pair.now
@@ -103,22 +105,36 @@ class Comparison:
         pairs = [pair for pair in self.matched.pairs if pair.now.place.kind == Kind.WEIGHT]
         others = {id(unlike.pair.now) for unlike in weights}
         is_whole = all(id(pair.now) in others or _is_constant(pair.now) for pair in pairs)
-        if not weights or (self.random_as_then and not is_whole):
+        if not (weights or self._holds_other_numbers) or (self.random_as_then and not is_whole):
             return False
         return all(is_another_draw(unlike.difference) for unlike in weights if unlike.difference is not None)
 
     @property
+    def _holds_other_numbers(self) -> bool:
+        """Whether weights that have no other, such as three maps for one, are other numbers of the same size."""
+        gone, new = (
+            [m.sketch for m in moments if m.place.kind == Kind.WEIGHT and m.sketch is not None]
+            for moments in (self.matched.gone, self.matched.new)
+        )
+        then, now = (math.sqrt(sum(one.norm**2 for one in kept)) for kept in (gone, new))
+        same = math.isclose(then, now, rel_tol=1e-5)
+        return bool(then and now) and not same and abs(math.log(now / then)) < math.log(NOT_AS_BASELINE["level"])
+
+    @property
     def _has_other_batches(self) -> bool:
-        """Whether all that is drawn of the data is another draw."""
-        if self.random_as_then:
-            return False
+        """Whether all that is drawn of the data is another draw; where random numbers are as they were, of one law."""
         of_batch = (Kind.BATCH, Kind.GIVEN)
         pairs = [p for p in self.matched.pairs if p.now.place.kind in of_batch and p.now.is_of_batch]
         varied = [p for p in pairs if p.now.sketch is not None and not _is_constant(p.now)]
         others = {id(unlike.pair.now) for unlike in self.unlike}
         told = [u.difference for u in self.unlike if u.pair.now.place.kind in of_batch and u.pair.now.is_of_batch]
         return all(id(p.now) in others for p in varied) and all(
-            d is not None and d.factor is None and d.line is None and d.then.shape[1:] == d.now.shape[1:] for d in told
+            d is not None
+            and d.factor is None
+            and d.line is None
+            and d.then.shape[1:] == d.now.shape[1:]
+            and (not self.random_as_then or is_of_one_law(d))
+            for d in told
         )
 
     @property
@@ -215,3 +231,13 @@ def is_another_draw(difference: Difference) -> bool:
         return False
     level = NOT_AS_BASELINE["size" if len(now.shape) < 2 else "level"]  # trained ones are no draws, and scatter further
     return abs(math.log(now.rms / then.rms)) < max(math.log(level), SCATTER / math.sqrt(now.count))
+
+
+def is_of_one_law(difference: Difference) -> bool:
+    """Whether two tensors may be draws of one distribution: mean and mean square are the same within their scatter."""
+    then, now = difference.then, difference.now
+    if then.shape != now.shape or not then.norm or not now.norm or difference.rearranged:
+        return False
+    near = SCATTER / math.sqrt(now.count)
+    apart = abs(now.total / now.count - then.total / then.count) / max(then.rms, now.rms)
+    return abs(math.log(now.rms / then.rms)) < near and apart < math.sqrt(2) * near

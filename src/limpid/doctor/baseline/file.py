@@ -10,7 +10,8 @@ from limpid.doctor.baseline.run import Companion, Run
 from limpid.doctor.baseline.step_sketch import StepSketch
 from limpid.doctor.baseline.telling import Told
 from limpid.doctor.baseline.trail import Line
-from limpid.doctor.loop_facts import Fact, LoopFacts
+from limpid.doctor.fact import Fact
+from limpid.doctor.loop_facts import LoopFacts
 
 LAST = 200
 """The last step whose facts are kept."""
@@ -51,8 +52,10 @@ class Baseline:
     @property
     def told(self) -> Told | None:
         """What is different in the last step, though all before it was the same."""
+        if any(companion.state == "alike" and companion.told is None for companion in self.companions):
+            return None
         found = [companion.told for companion in self.companions if companion.told is not None]
-        return found[0] if found and not self.is_alike else None
+        return next((told for told in found if not told.certain), found[0] if found else None)
 
     def unlike(self, facts: LoopFacts) -> dict[str, list[tuple[Fact | None, Fact | None]]]:
         """What is not as it was at this step, by part; a new baseline takes the facts."""

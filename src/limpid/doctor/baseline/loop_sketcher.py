@@ -212,7 +212,7 @@ class LoopSketcher:
             self.line.random, self.line.start = states_of_random(), trail.of_weights(self.watched.info)
         self.line.rates += [float(group.get("lr") or 0.0) for group in optimizer.param_groups]
         if self.sketcher is not None:
-            self.sketcher.update_begins()
+            self.sketcher.update_begins(optimizer)
 
     @unseen
     def on_update_ended(self, learns: bool, optimizer: Any) -> None:

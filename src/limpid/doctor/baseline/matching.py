@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -29,11 +29,16 @@ class Matched(NamedTuple):
 def matched(then: StepSketch, now: StepSketch) -> Matched:
     """Weights, the batch, the forward passes, losses, gradients and updates of two steps."""
     pairs: list[Pair] = []
-    parameters = _by_name(then.of(Kind.WEIGHT), now.of(Kind.WEIGHT))
+    parameters = _by_name(_in_use(then), _in_use(now))
     names = {pair.now.place.name: pair.then.place.name for pair in parameters}
-    pairs += parameters + _by_name(then.of(Kind.BUFFER), now.of(Kind.BUFFER)) + list(_batch(then, now))
+    pairs += (
+        parameters
+        + _by_name(then.of(Kind.BUFFER), now.of(Kind.BUFFER))
+        + _inputs_of(then.of(Kind.BATCH), now.of(Kind.BATCH))
+    )
     forward: list[Pair] = []
     for before, after in _passes(then, now):
+        forward += _inputs_of(_given(then, before), _given(now, after))
         forward += _in_order(_of_pass(then, before), _of_pass(now, after))
     pairs += forward
     back = {moment.place: moment for moment in then.of(Kind.BACK)}
@@ -53,27 +58,55 @@ def matched(then: StepSketch, now: StepSketch) -> Matched:
 
 
 def _by_name(then: Sequence[Moment], now: Sequence[Moment]) -> list[Pair]:
-    """By name; what is left in order by shape where that fits all of it, else by what it holds."""
+    """By name; what is left by what it holds, else in order of use where the shapes of all fit."""
     known = {moment.place.name: moment for moment in then}
     same = {m.place.name: Pair(known[m.place.name], m) for m in now if m.place.name in known}
     gone = [m for m in then if m.place.name not in same]
     new = [m for m in now if m.place.name not in same]
-    left = _aligned(gone, new, _shape)
-    if not len(left) == len(gone) == len(new):
-        left = _aligned(gone, new, _content)
+    left = _paired(gone, new, _content)
+    if len(left) < max(len(gone), len(new)):
+        by_shape = _aligned(gone, new, _shape)
+        left = by_shape if len(by_shape) == len(gone) == len(new) else left
     by_now = {id(pair.now): pair for pair in (*same.values(), *left)}
     return [by_now[id(moment)] for moment in now if id(moment) in by_now]
 
 
-def _batch(then: StepSketch, now: StepSketch) -> Iterator[Pair]:
-    known = {moment.place.tensor: moment for moment in then.of(Kind.BATCH)}
-    for moment in now.of(Kind.BATCH):
-        if moment.place.tensor in known:
-            yield Pair(known[moment.place.tensor], moment)
+def _in_use(step: StepSketch) -> list[Moment]:
+    """Weights in the order in which the first pass uses their modules, whatever order they were made in."""
+    used: dict[str, int] = {}
+    for moment in step.of(Kind.GIVEN, Kind.OUTPUT, Kind.BACK):
+        if moment.place.kind == Kind.OUTPUT and moment.place.forward == 0:
+            used.setdefault(moment.place.name, len(used))
+    last = len(used)
+    return sorted(step.of(Kind.WEIGHT), key=lambda m: used.get(m.place.name.rpartition(".")[0], last))
+
+
+def _inputs_of(then: Sequence[Moment], now: Sequence[Moment]) -> list[Pair]:
+    """By name; what is left by what it holds, whatever it is called, else by its form."""
+    pairs: list[Pair] = []
+    for key in (_called, _content, _form):
+        had, have = {id(pair.then) for pair in pairs}, {id(pair.now) for pair in pairs}
+        pairs += _paired([m for m in then if id(m) not in had], [m for m in now if id(m) not in have], key)
+    by_now = {id(pair.now): pair for pair in pairs}
+    return [by_now[id(m)] for m in now if id(m) in by_now]
+
+
+def _paired(then: Sequence[Moment], now: Sequence[Moment], key: Callable[[Moment], Hashable]) -> list[Pair]:
+    """What has the same key, in whatever order; of several the first."""
+    known: dict[Hashable, list[Moment]] = {}
+    for moment in then:
+        known.setdefault(key(moment), []).append(moment)
+    return [Pair(known[key(moment)].pop(0), moment) for moment in now if known.get(key(moment))]
+
+
+def _given(step: StepSketch, number: int) -> list[Moment]:
+    """What the whole model is given."""
+    return [m for m in step.of(Kind.GIVEN) if m.place.forward == number and not m.place.name]
 
 
 def _of_pass(step: StepSketch, number: int) -> list[Moment]:
-    return [m for m in step.of(*BY_PASS) if m.place.forward == number]
+    """What comes of it."""
+    return [m for m in step.of(*BY_PASS) if m.place.forward == number and (m.place.kind != Kind.GIVEN or m.place.name)]
 
 
 def _passes(then: StepSketch, now: StepSketch) -> list[tuple[int, int]]:
@@ -95,8 +128,7 @@ def _inputs(step: StepSketch) -> dict[int, tuple[str, ...]]:
     found: dict[int, list[str]] = {}
     for moment in step.of(Kind.GIVEN):
         if moment.is_of_batch and moment.sketch is not None:
-            key = f"{moment.sketch.shape} {' '.join(f'{x:.5g}' for x in moment.sketch.sums)}"
-            found.setdefault(moment.place.forward, []).append(key)
+            found.setdefault(moment.place.forward, []).append(f"{moment.sketch.shape} {moment.sketch.key}")
     return {number: tuple(sorted(keys)) for number, keys in found.items()}
 
 
@@ -112,8 +144,7 @@ def _in_order(then: list[Moment], now: list[Moment]) -> list[Pair]:
     return pairs
 
 
-def _aligned(then: Sequence[Moment], now: Sequence[Moment], key: object) -> list[Pair]:
-    assert callable(key)
+def _aligned(then: Sequence[Moment], now: Sequence[Moment], key: Callable[[Moment], Hashable]) -> list[Pair]:
     a, b = [key(m) for m in then], [key(m) for m in now]
     return [
         Pair(then[i + n], now[k + n])
@@ -127,8 +158,15 @@ def _named(place: Place) -> Hashable:
 
 
 def _content(moment: Moment) -> Hashable:
-    kept = moment.sketch
-    return () if kept is None else (kept.shape, f"{kept.norm:.5g} {kept.total:.5g}")
+    return moment.sketch is not None and (moment.sketch.shape, moment.sketch.key)
+
+
+def _called(moment: Moment) -> Hashable:
+    return moment.place.tensor
+
+
+def _form(moment: Moment) -> Hashable:
+    return moment.sketch is not None and (moment.sketch.format, moment.sketch.shape)
 
 
 def _shape(moment: Moment) -> Hashable:

@@ -12,7 +12,8 @@ from limpid.doctor.baseline.comparison import Comparison
 from limpid.doctor.baseline.step_sketch import StepSketch
 from limpid.doctor.baseline.telling import Told, told
 from limpid.doctor.baseline.trail import Line, Parting
-from limpid.doctor.loop_facts import Fact, LoopFacts
+from limpid.doctor.fact import Fact
+from limpid.doctor.loop_facts import LoopFacts
 from limpid.errors import ConfigError
 from limpid.files import MALFORMED, parse_json, read_whole, write_atomically
 
@@ -84,6 +85,8 @@ class Companion:
         match comparison.verdict:
             case "alike":
                 return
+            case "without effect":
+                self.told = told(comparison)
             case "apart":
                 self.state, self.told = "apart", told(comparison)
             case "other random numbers":
@@ -102,8 +105,7 @@ class Companion:
             return
         self.state = "apart"
         says = f"up to here all was as it was; {says}." if not sketched else f"{says}."
-        certain = self._parting.reaches(then, now)
-        self.told = Told(part, part, says, "a change of what happens at this step", certain, {"part": part})
+        self.told = Told(part, part, says, "a change of what happens at this step", True, {"part": part})
 
 
 def _plain(value: Any) -> Any:

@@ -59,6 +59,11 @@ class Sketch:
         """Whether its numbers are whole."""
         return self.format.startswith(("int", "uint", "bool"))
 
+    @property
+    def key(self) -> str:
+        """Of what it holds: alike where the numbers are, as they were packed."""
+        return " ".join(f"{x:.5g}" for x in np.array([self.norm, self.total, *self.sums], "<f4"))
+
     def distance(self, other: Sketch) -> float:
         """‖x - y‖, as estimated, over the larger norm; infinite where they have other shapes."""
         if self.shape != other.shape or self.finite != other.finite:

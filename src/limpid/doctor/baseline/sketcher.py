@@ -46,7 +46,8 @@ class StepSketcher:
         self._counts: Counter[str] = Counter()
         self._depth = 0
         self._state = self._began = ""  # of torch's random numbers: now, and as the pass began
-        self._before_update: dict[str, tuple[Array, Array, Array | None]] = {}  # weights, rows, gradient
+        self._before_update: dict[str, tuple[Array, Array]] = {}  # weights, rows
+        self._gradients: dict[str, Array | None] = {}  # as the first optimizer that has them found them
         self._moved: dict[str, Moment] = {}
 
     # forward
@@ -144,6 +145,7 @@ class StepSketcher:
         with torch.no_grad():
             for index, tensor in tensors_of(output):
                 part = "loss" if isinstance(module, nn.modules.loss._Loss) else "model"
+                self._computes_in(tensor.dtype)
                 self._keep(Place(Kind.OUTPUT, self.passes, name, count, index), part, tensor, plain, drew)
                 self._watch_gradient(Place(Kind.BACK, self.passes, name, count, index), tensor, "gradient")
                 plain = {}
@@ -208,19 +210,25 @@ class StepSketcher:
 
     # update
 
-    def update_begins(self) -> None:
-        """Before the first optimizer of the step: gradients as they are used."""
-        if self._before_update:
+    def update_begins(self, optimizer: Any) -> None:
+        """Before each optimizer of the step: weights, and gradients as it finds them."""
+        if not self._before_update:
+            for name, parameter in self.info.parameters.items():
+                known = read(parameter)
+                if known is not None:
+                    self._before_update[name] = known
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self._take_gradient(self.info.names.get(id(parameter)), parameter)
+
+    def _take_gradient(self, name: str | None, parameter: Tensor) -> None:
+        if name is None or name in self._gradients:
             return
-        for name, parameter in self.info.parameters.items():
-            gradient = parameter.grad
-            self.step.moments.append(
-                Moment(Place(Kind.GRADIENT, 0, name), "gradient", None if gradient is None else sketch(gradient))
-            )
-            known = read(parameter)
-            if known is not None:
-                seen = None if gradient is None else read(gradient)
-                self._before_update[name] = *known, None if seen is None else seen[0]
+        gradient = parameter.grad
+        kept = None if gradient is None else sketch(gradient)
+        seen = None if gradient is None else read(gradient)
+        self._gradients[name] = None if seen is None else seen[0]
+        self.step.moments.append(Moment(Place(Kind.GRADIENT, 0, name), "gradient", kept))
 
     def update_ended(self, optimizer: Any) -> None:
         """After each optimizer: what it changed."""
@@ -234,11 +242,11 @@ class StepSketcher:
         """The step, once it has ended."""
         for name in self._before_update:
             self.step.moments.append(self._moved.get(name) or Moment(Place(Kind.UPDATE, 0, name), "update", None))
-        self._before_update = {}
+        self._before_update, self._gradients = {}, {}
         return self.step
 
     def _change(self, name: str, parameter: Tensor) -> Moment:
-        before, rows, gradient = self._before_update[name]
+        (before, rows), gradient = self._before_update[name], self._gradients.get(name)
         now = read(parameter)
         assert now is not None
         change = now[0] - before

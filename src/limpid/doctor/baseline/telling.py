@@ -46,7 +46,9 @@ def told(comparison: Comparison) -> Told:
     else:
         part, where, says, cause = _of_tensors(comparison, Kind.UPDATE)
     behind = _behind(comparison, kind)
-    return Told(part, where, says + (f" Behind it: {behind}." if behind else ""), cause, comparison.reaches, {
+    says += f" Behind it: {behind}." if behind else ""
+    says += "" if comparison.reaches else " Nothing that is learned differs."
+    return Told(part, where, says, cause, comparison.reaches, {
         "part": part,
         "unlike": [f"{_named(one)}: {_how(one)}" for one in comparison.unlike[:64]],
         "gone": sorted({m.place.name for m in comparison.matched.gone if m.place.name})[:32],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -93,41 +93,57 @@ class Parting:
         self.apart: dict[str, float] = {}  # the largest relative distance so far, by what is compared
 
     def first(self, then: Line, now: Line) -> tuple[str, str] | None:
-        """The part of the step that differs though all before it is as it was, and in words how; None for none."""
-        weights = self._jumps("start", _distance(then.start, now.start))
-        if weights:
-            return "model", f"the weights are others than the update before left them{_by(then.start, now.start)}"
+        """The part of the step that differs though all before it is as it was, and in words how.
+
+        None where nothing does, or nothing that is learned: another way to the same weights, loss and gradient.
+        """
+        found = list(self._unlike(then, now))
+        return found[0] if found and self._has_effect(then, now) else None
+
+    def _has_effect(self, then: Line, now: Line) -> bool:
+        """Whether weights differ, or rates; or the loss with its gradient, which tell of less than weights show."""
+        weights = self._jumps("start", _distance(then.start, now.start)) or self._jumps(
+            "end", _distance(then.end, now.end)
+        )
+        loss = self._jumps("loss", _apart(then.loss, now.loss))
+        norm = self._jumps("norm", _apart(then.norm, now.norm)) or None in (then.norm, now.norm)
+        return weights or (loss and norm) or bool(self._rates(then, now))
+
+    def _unlike(self, then: Line, now: Line) -> Iterator[tuple[str, str]]:
+        """All that differs, in the order of a step."""
+        if self._jumps("start", _distance(then.start, now.start)):
+            yield "model", f"the weights are others than the update before left them{_by(then.start, now.start)}"
         if now.passes != then.passes:
-            return "data", f"{now.passes} forward passes, then {then.passes}"
+            yield "data", f"{now.passes} forward passes, then {then.passes}"
         if now.evaluating != then.evaluating:
-            return "model", f"{now.evaluating} modules in evaluation mode, then {then.evaluating}"
+            yield "model", f"{now.evaluating} modules in evaluation mode, then {then.evaluating}"
         if now.trained != then.trained:
-            return "model", f"{now.trained:,} parameters require a gradient, then {then.trained:,}"
+            yield "model", f"{now.trained:,} parameters require a gradient, then {then.trained:,}"
         if now.batch != then.batch:
-            same = now.random == then.random
-            return ("data", "the batch is another one") if same else ("random", "")
-        if now.random != then.random and self._jumps("outputs", _distance(then.outputs, now.outputs)):
-            return "random", ""
-        if self._jumps("outputs", _distance(then.outputs, now.outputs)):
-            return "model", f"the same weights and inputs give other outputs{_by(then.outputs, now.outputs)}"
+            yield ("data", "the batch is another one") if now.random == then.random else ("random", "")
+        outputs = self._jumps("outputs", _distance(then.outputs, now.outputs))
+        if now.random != then.random and outputs:
+            yield "random", ""
+        if outputs:
+            yield "model", f"the same weights and inputs give other outputs{_by(then.outputs, now.outputs)}"
         if self._jumps("loss", _apart(then.loss, now.loss)):
             what = "outputs have" if now.outputs is not None else "weights and batch have"
-            return "loss", f"the same {what} another loss: {now.loss:.6g}, then {then.loss:.6g}"
+            yield "loss", f"the same {what} another loss: {now.loss:.6g}, then {then.loss:.6g}"
         if self._jumps("norm", _apart(then.norm, now.norm)):
-            return "gradient", f"the same loss has another gradient: norm {now.norm:.6g}, then {then.norm:.6g}"
-        if len(now.rates) == len(then.rates):
-            other = [(i, a, b) for i, (a, b) in enumerate(zip(then.rates, now.rates, strict=True)) if not _near(a, b)]
-            if other:
-                index, before, rate = other[0]
-                return "update", f"group {index}: rate {rate:.6g}, then {before:.6g}"
+            yield "gradient", f"the same loss has another gradient: norm {now.norm:.6g}, then {then.norm:.6g}"
+        for index, before, rate in self._rates(then, now)[:1]:
+            yield "update", f"group {index}: rate {rate:.6g}, then {before:.6g}"
         if self._jumps("end", _distance(then.end, now.end)):
-            return "update", f"the same gradients make another update{_by(then.end, now.end)}"
-        return None
+            yield "update", f"the same gradients make another update{_by(then.end, now.end)}"
 
-    def reaches(self, then: Line, now: Line) -> bool:
-        """Whether the weights behind the step differ, where they are known."""
-        known = then.end is not None and now.end is not None
-        return not known or _distance(then.end, now.end) > max(self.near, PACKED)
+    @staticmethod
+    def _rates(then: Line, now: Line) -> list[tuple[int, float, float]]:
+        """Groups whose rate is another one, in whatever order they are: the group, its rate then and now."""
+        pairs = zip(sorted(then.rates), sorted(now.rates), strict=False)
+        if len(now.rates) != len(then.rates) or all(_near(a, b) for a, b in pairs):
+            return []
+        both = enumerate(zip(then.rates, now.rates, strict=True))
+        return [(index, a, b) for index, (a, b) in both if not _near(a, b)]
 
     def _jumps(self, what: str, distance: float) -> bool:
         known = max(self.apart.values(), default=0.0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.description.words import counted, listed, number, patterns
-from limpid.doctor.loop_facts import settings
+from limpid.doctor.update_facts import settings
 
 if TYPE_CHECKING:
     from limpid.doctor.history import History

@@ -10,8 +10,8 @@ from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 
 if TYPE_CHECKING:
     from limpid.doctor.baseline.telling import Told
+    from limpid.doctor.fact import Fact
     from limpid.doctor.history import History
-    from limpid.doctor.loop_facts import Fact
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
@@ -57,18 +57,16 @@ def not_as_baseline(watched: Watched, record: StepRecord, history: History) -> I
     others = {part: found for part, pairs in unlike.items() if (found := [p for p in pairs if not _follows(p, chosen)])}
     if kept.told is not None:
         yield _first_difference(kept.told, others, chosen, record.number)
-    elif kept.is_alike:
-        return
-    elif others:
+    elif others and not kept.is_alike:
         yield _other_facts(others, chosen, record.number)
-    elif chosen or kept.random_elsewhere:
+    elif chosen or (kept.random_elsewhere and not kept.is_alike):
         yield _as_declared(chosen, record.number)
 
 
 def _declared(pair: tuple[Fact | None, Fact | None]) -> bool:
-    """Whether both runs were given this as an argument, with different values."""
+    """Whether this run was given this as an argument, and the other another value or none."""
     then, now = pair
-    return then is not None and now is not None and then.declared and now.declared
+    return now is not None and now.declared and (then is None or then.declared)
 
 
 def _follows(pair: tuple[Fact | None, Fact | None], chosen: Unlike) -> bool:
