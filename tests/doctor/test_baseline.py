@@ -26,6 +26,7 @@ def trained(baseline: Path | None, seed: int = 0, **change: Any) -> tuple[Any, l
         "scale": 1.0,
         "std": 1.0,
         "say": False,
+        "by_hand": False,
     } | change
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 64), nn.ReLU(), nn.Linear(64, WORDS))
@@ -41,7 +42,12 @@ def trained(baseline: Path | None, seed: int = 0, **change: Any) -> tuple[Any, l
             loss = nn.functional.cross_entropy(model(rows[:, :-1]).flatten(0, 1), targets.flatten()) * does["scale"]
             optimizer.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), does["clip"])
+            if does["by_hand"]:
+                norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+                for p in model.parameters():
+                    p.grad.mul_((does["clip"] / norm).clamp(max=1))
+            else:
+                nn.utils.clip_grad_norm_(model.parameters(), does["clip"])
             optimizer.step()
             doctor.step(loss, rows)
             losses.append(float(loss.detach()))
@@ -63,6 +69,13 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_other_seeds_do_the_same(baseline: Path, seed: int) -> None:
     assert not unlike(trained(baseline, seed)[0])
+
+
+def test_clipping_by_hand_is_clipping(tmp_path: Path) -> None:
+    trained(tmp_path / "loop.json", clip=0.1)
+    assert not unlike(trained(tmp_path / "loop.json", 1, clip=0.1, by_hand=True)[0])
+    (finding,) = unlike(trained(tmp_path / "loop.json", 1, clip=1e9, by_hand=True)[0])
+    assert "is clipped False, then True" in finding.says
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,21 @@ class Renamed(nn.Module):
         return self.lm_head(self.norm_f(x))
 
 
+def redrawn(model: nn.Module) -> Renamed:
+    """Other numbers of the same law under other names; the random numbers of the loop stay as they are."""
+    own = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for p in model.parameters():
+            if float(p.std()):
+                p.copy_(torch.randn(p.shape, generator=own) * p.std())
+    return Renamed(model)  # type: ignore[arg-type]
+
+
+def one_by_one(model: nn.Module) -> torch.optim.Optimizer:
+    """A group for each parameter, from the last to the first."""
+    return torch.optim.AdamW([{"params": [p], "lr": 1e-3} for p in reversed(list(model.parameters()))], lr=0.1)
+
+
 def split(model: Decoder) -> Decoder:
     for block in model.blocks:
         block.attn = Split(block.attn)  # type: ignore[assignment, arg-type]
@@ -147,7 +162,8 @@ def trained(baseline: Path | list[Path] | None, steps: int = 5, **change: Any) -
     does: dict[str, Any] = {
         "seed": 0, "make": Decoder, "wrap": lambda model: model, "threads": 1, "half": False, "micros": 1, "order": 1,
         "optimizer": adamw, "loss": cross_entropy, "drawn": 0, "evaluate": 0, "ids": torch.long, "batch": "ids",
-        "shift": 1, "rows": 8, "before": lambda model: None, "after": lambda model, step: None, "to_none": True,
+        "shift": 1, "rows": 8, "scale": 1.0, "to_none": True,
+        "before": lambda model: None, "after": lambda model, step: None,
     } | change  # fmt: skip
     torch.manual_seed(does["seed"])
     torch.set_num_threads(does["threads"])
@@ -166,8 +182,10 @@ def trained(baseline: Path | list[Path] | None, steps: int = 5, **change: Any) -
                 with torch.autocast("cpu", torch.bfloat16, enabled=does["half"]):
                     z = model(a)
                 loss = does["loss"](z.float(), b) / does["micros"]
-                loss.backward()
+                (loss * does["scale"]).backward()
                 total += float(loss.detach())
+            for p in model.parameters() if does["scale"] != 1 else ():
+                p.grad.div_(does["scale"])
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             does["after"](model, step)

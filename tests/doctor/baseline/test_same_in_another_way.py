@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from doctor.baseline.small_gpt import Decoder, OwnNorm, Renamed, Wrapped, split, trained, unlike
+from doctor.baseline.small_gpt import Decoder, OwnNorm, Renamed, Wrapped, one_by_one, redrawn, split, trained, unlike
 
 WAYS: dict[str, dict[str, Any]] = {
     "the same": {},
@@ -32,6 +32,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "ids in 32 bits": {"ids": torch.int32},
     "a pair reported": {"batch": "pair"},
     "names reported": {"batch": "named"},
+    "a group for each": {"optimizer": one_by_one},
     "gradients of zero": {"to_none": False},
 }
 
@@ -61,9 +62,25 @@ def test_micro_batches_in_another_order(kept: dict[str, Path]) -> None:
 
 
 def test_another_number_of_micro_batches_is_a_setting(kept: dict[str, Path]) -> None:
-    (finding,) = unlike(trained(kept["float32"], micros=4)[0])
+    doctor, _ = trained(kept["float32"], micros=4)
+    assert doctor.watched.baseline.is_alike
+    (finding,) = unlike(doctor)
     assert finding.severity == "notice"
     assert "forward passes of an update 4, then 1" in finding.says
+
+
+def test_a_loss_that_is_scaled_and_gradients_that_are_scaled_back_are_a_notice(kept: dict[str, Path]) -> None:
+    doctor, _ = trained(kept["float32"], scale=1024.0)
+    assert doctor.watched.baseline.is_alike
+    (finding,) = unlike(doctor)
+    assert finding.severity == "notice"
+    assert "Nothing that is learned differs." in finding.says
+
+
+def test_weights_that_are_drawn_otherwise_are_another_run(kept: dict[str, Path]) -> None:
+    doctor, _ = trained(kept["float32"], wrap=redrawn)
+    assert not doctor.watched.baseline.is_alike
+    assert not unlike(doctor)
 
 
 def test_another_seed_is_another_run(kept: dict[str, Path]) -> None:
