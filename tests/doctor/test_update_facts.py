@@ -31,7 +31,7 @@ def test_groups_are_not_counted() -> None:
 
 def test_rates_are_the_same_however_they_are_given() -> None:
     by_group = facts(lambda model: [{"params": list(model.parameters()), "lr": 1e-3}], lr=1.0)
-    assert by_group[update_facts.USED] == facts(lambda model: model.parameters(), lr=1e-3)[update_facts.USED] == "0.001"
+    assert by_group[update_facts.USED] == facts(lambda model: model.parameters(), lr=1e-3)[update_facts.USED] == 0.001
 
 
 def test_a_setting_of_some_is_told_with_how_many() -> None:

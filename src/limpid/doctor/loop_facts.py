@@ -122,7 +122,7 @@ def _data(watched: Watched, record: StepRecord, history: History) -> Iterator[Fa
 
 def _model(watched: Watched, record: StepRecord, history: History) -> Iterator[Fact]:
     info = watched.info
-    yield Fact("model", "parameters", info.size)
+    yield Fact("model", "parameters", info.size, "told")
     yield Fact("model", "parameters that are trained", _size_of(watched, _trained(watched)))
     yield Fact("model", "formats", sorted({str(p.dtype).removeprefix("torch.") for p in info.parameters.values()}))
     yield Fact("model", "autocast", sorted({str(one).removeprefix("torch.") for one in record.autocast}), declared=True)

@@ -51,8 +51,8 @@ def of_rates(watched: Watched, record: StepRecord) -> Iterator[Fact]:
         share = shown(float(rate) / base) if isinstance(base, float) and base else shown(float(rate))
         relative[share] = relative.get(share, 0) + count
     if used:
-        yield Fact("update", USED, _told(used), "told")
-        yield Fact("update", RELATIVE, _told(relative))
+        yield Fact("update", USED, _value(used), "told")
+        yield Fact("update", RELATIVE, _value(relative), "setting")
 
 
 def settings(held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -66,6 +66,11 @@ def settings(held: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _count(group: Mapping[str, Any]) -> int:
     """Numbers that are trained."""
     return sum(p.numel() for p in group["params"] if p.requires_grad)
+
+
+def _value(counts: Mapping[str, int]) -> float | str:
+    """A number where all have the same."""
+    return float(next(iter(counts))) if len(counts) == 1 else _told(counts)
 
 
 def _told(counts: Mapping[str, int]) -> str:
