@@ -31,11 +31,8 @@ def matched(then: StepSketch, now: StepSketch) -> Matched:
     pairs: list[Pair] = []
     parameters = _by_name(_in_use(then), _in_use(now))
     names = {pair.now.place.name: pair.then.place.name for pair in parameters}
-    pairs += (
-        parameters
-        + _by_name(then.of(Kind.BUFFER), now.of(Kind.BUFFER))
-        + _inputs_of(then.of(Kind.BATCH), now.of(Kind.BATCH))
-    )
+    pairs += parameters + _by_name(then.of(Kind.BUFFER), now.of(Kind.BUFFER))
+    pairs += _inputs_of(then.of(Kind.BATCH), now.of(Kind.BATCH), by_form=False)  # as the loop reports it, in any form
     forward: list[Pair] = []
     for before, after in _passes(then, now):
         forward += _inputs_of(_given(then, before), _given(now, after))
@@ -81,10 +78,10 @@ def _in_use(step: StepSketch) -> list[Moment]:
     return sorted(step.of(Kind.WEIGHT), key=lambda m: used.get(m.place.name.rpartition(".")[0], last))
 
 
-def _inputs_of(then: Sequence[Moment], now: Sequence[Moment]) -> list[Pair]:
+def _inputs_of(then: Sequence[Moment], now: Sequence[Moment], by_form: bool = True) -> list[Pair]:
     """By name; what is left by what it holds, whatever it is called, else by its form."""
     pairs: list[Pair] = []
-    for key in (_called, _content, _form):
+    for key in (_called, _content, *([_form] if by_form else [])):
         had, have = {id(pair.then) for pair in pairs}, {id(pair.now) for pair in pairs}
         pairs += _paired([m for m in then if id(m) not in had], [m for m in now if id(m) not in have], key)
     by_now = {id(pair.now): pair for pair in pairs}
