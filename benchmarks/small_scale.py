@@ -27,7 +27,7 @@ from limpid.training.time_budget import tokens_per_step, with_width
 
 TABLE = Path(__file__).with_suffix(".csv")
 WIDTHS = (64, 96, 128, 192, 256, 320)
-STEPS = (60, 120, 240, 480, 960, 1920)
+STEPS = (60, 120, 240, 480, 960, 1920, 3840)
 VOCABULARY = 2048
 
 

@@ -103,15 +103,26 @@ def test_a_step_is_really_measured() -> None:
     assert 0 < time_budget.measured_step_seconds(small, CPU) < time_budget.measured_step_seconds(large, CPU)
 
 
+def runs_on_file(longer: bool) -> list[list[float]]:
+    """Parameters, tokens and losses of the runs that the law is fitted to, up to 1e13 FLOPs, or of the longer ones."""
+    with (Path(__file__).parents[2] / "benchmarks" / "small_scale.csv").open() as file:
+        rows = [[float(row[name]) for name in ("parameters", "tokens", "loss")] for row in csv.DictReader(file)]
+    return [row for row in rows if (6 * row[0] * row[1] > 1e13) == longer]
+
+
 def test_the_law_is_that_of_the_runs_on_file() -> None:
     from limpid.planning.laws.fit import fit, points_of
 
-    with (Path(__file__).parents[2] / "benchmarks" / "small_scale.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    columns = ([float(row[name]) for row in rows] for name in ("parameters", "tokens", "loss"))
-    found = fit(points_of(*columns), resamples=20)
+    found = fit(points_of(*map(list, zip(*runs_on_file(longer=False), strict=True))), resamples=20)
     for name, value in time_budget.LAW.constants.items():
         assert found.law.constants[name] == pytest.approx(value, rel=0.02)
+
+
+def test_the_law_foretells_longer_runs_than_it_was_fitted_to() -> None:
+    longer = runs_on_file(longer=True)
+    assert len(longer) == 10
+    for parameters, tokens, loss in longer:
+        assert time_budget.LAW.loss(parameters, tokens) == pytest.approx(loss, abs=0.1)
 
 
 @dataclasses.dataclass
