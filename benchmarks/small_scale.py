@@ -6,7 +6,7 @@ steps at the largest sizes would say more of the learning rate than of the size.
 Each run has its own whole schedule. Parameters, tokens and validation loss go to benchmarks/small_scale.csv, which
 `limpid plan fit benchmarks/small_scale.csv` fits; runs that the file holds already are not trained again.
 
-    python benchmarks/small_scale.py [--largest 1e13]
+    python benchmarks/small_scale.py [--largest 8e12]
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def configured(width: int, steps: int) -> TrainConfig:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--largest", type=float, default=1e13, help="FLOPs (6 N D) of the longest run")
+    parser.add_argument("--largest", type=float, default=8e12, help="FLOPs (6 N D) of the longest run")
     options = parser.parse_args()
     done = list(csv.DictReader(TABLE.open())) if TABLE.is_file() else []
     rows = [
