@@ -21,7 +21,7 @@ from limpid.training.autotune import estimated_step_seconds, resolve_auto
 from limpid.training.mesh import Mesh
 
 LAW = Law("small scale", 2.1156, 67.519, 163.48, 0.37548, 0.35421, "`limpid plan fit benchmarks/small_scale.csv`")
-"""Of the fast recipe with a plain MLP on Python's standard library, 0.4 to 7 million parameters, 20 runs up to 8e12 FLOPs."""
+"""Of the fast recipe with a plain MLP on Python's library: 20 runs, 0.4 to 7 M parameters, up to 8e12 FLOPs."""
 WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280)
 """Values of d_model to choose from."""
 REPEAT_DECAY = 15.39
