@@ -100,3 +100,24 @@ def test_a_mask_may_be_left_aside() -> None:
         return x, torch.randn(len(x), 4), torch.rand(len(x), 4).round(), y
 
     assert watched(TwoParts(True), batch, squared, 12) == []
+
+
+class Words(nn.Module):
+    """The first word of each row, beside what the model was told of each place or of each row, if `told` is read."""
+
+    def __init__(self, told: bool) -> None:
+        super().__init__()
+        self.table, self.head, self.told = nn.Embedding(16, 8), nn.Linear(9, 1), told
+
+    def forward(self, ids: Tensor, keep: Tensor) -> Tensor:
+        share = keep.float().flatten(1).mean(1, keepdim=True)
+        return self.head(torch.cat([self.table(ids[:, 0]), share if self.told else 0 * share], 1))
+
+
+@pytest.mark.parametrize(("places", "told"), [(True, False), (False, False), (False, True)])
+def test_yes_and_no_for_each_token_is_a_mask_whatever_its_name(places: bool, told: bool) -> None:
+    def batch() -> tuple[Tensor, Tensor, Tensor]:
+        keep = torch.rand(16, 6) < 0.5 if places else torch.rand(16, 1) < 0.5
+        return torch.randint(0, 16, (16, 6)), keep, torch.randn(16)
+
+    assert ("tensor-not-read" in watched(Words(told), batch, squared, 12)) == (not places and not told)

@@ -44,6 +44,12 @@ def test_targets_that_are_averaged() -> None:
     assert found == ["errors-not-felt"]
 
 
+def test_a_column_against_a_row_is_the_cause() -> None:
+    """Errors of single rows are not felt because all are compared with all."""
+    found = watched(net(6, 16, 1), table, lambda m, b: F.mse_loss(m(b[0]), b[1]))
+    assert found == ["loss-broadcast", "errors-not-felt"]
+
+
 def test_several_numbers_a_row_backwards() -> None:
     def batch() -> tuple[Tensor, Tensor]:
         x = torch.randn(32, 6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
@@ -47,7 +47,8 @@ TENSOR_NOT_READ = Rule(
     equation=r"\partial f / \partial x = 0 \text{ for all rows}",
     source="definition; exact perturbation",
     threshold="exact: after ten steps or more outputs of {rows:g} rows or more are the same to the bit, in training "
-    "mode, when this tensor's rows change places, and are not when another's do; not of labels, masks, positions",
+    "mode, when this tensor's rows change places, and are not when another's do; not of labels, masks (by name, or yes and no for "
+    "each token), positions",
     thresholds={"rows": Threshold(4, "that fewer agree may be a matter of units that are off")},
     cost="a forward pass for each tensor, at step 10, 40, 160",
     needs=(Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD),
@@ -117,7 +118,7 @@ def tensors_that_move_nothing(exam: Exam) -> Iterator[Finding]:
     moved = {name: outputs_of(exam, call, one, one.roll(1, 0), True) for name, one in held.items()}
     read = any(_differ(own, made) for made in moved.values())
     for name, one in held.items():
-        meant = any(part in name.lower() for part in ASIDE) or name == "y"
+        meant = any(part in name.lower() for part in ASIDE) or name == "y" or _is_mask(one, held.values())
         alone = sum(other.shape == one.shape and bool((other == one).all()) for other in held.values()) == 1
         made = moved[name]
         if not read or meant or not alone or made is None or not bool((one != one.roll(1, 0)).any()):
@@ -131,6 +132,14 @@ def tensors_that_move_nothing(exam: Exam) -> Iterator[Finding]:
                 sure=0.75,
                 evidence={"input": name, "rows": rows},
             )
+
+
+def _is_mask(one: Tensor, others: Iterable[Tensor]) -> bool:
+    """Whether it says yes or no of each token, whatever it is called: what a mask hides is asked of the padding."""
+    import torch
+
+    kinds = (torch.int32, torch.int64)
+    return one.dtype == torch.bool and any(other.shape == one.shape and other.dtype in kinds for other in others)
 
 
 def _differ(own: Tensor, other: Tensor | None) -> bool:

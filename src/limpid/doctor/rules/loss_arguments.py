@@ -29,7 +29,7 @@ BROADCAST = Rule(
     cause="an axis of length 1 on one side, which broadcasting repeats",
     fix="prediction.squeeze(-1), or target.unsqueeze(-1)",
     refuted_by="equal shapes",
-    explains=("loss-plateau", "gradient-is-not-the-gradient"),
+    explains=("loss-plateau", "gradient-is-not-the-gradient", "errors-not-felt"),
 )
 
 

@@ -43,7 +43,7 @@ ERRORS_NOT_FELT = Rule(
     cause="the mean is taken before the square, over errors or over targets: errors of single rows cancel",
     fix="square (or take the absolute value of) each row's error first: ((f - y) ** 2).mean()",
     refuted_by="a gradient that differs between two rows of one output and two targets",
-    explains=("loss-plateau", "nothing-learned", "loss-broadcast"),
+    explains=("loss-plateau", "nothing-learned"),
 )
 
 ERRORS_OF_OTHER_ROWS = Rule(
