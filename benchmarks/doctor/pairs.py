@@ -29,6 +29,7 @@ from benchmarks.doctor.faults import FAULTS
 from benchmarks.doctor.judge import ALARMS, judge
 from benchmarks.doctor.loop import Loop
 from benchmarks.doctor.ranks import on_ranks
+from benchmarks.doctor.settings import Settings
 
 BEGIN, END = "<!-- pairs: python -m benchmarks.doctor.pairs -->", "<!-- end of pairs -->"
 Pair = tuple[Fault, Fault]
@@ -63,8 +64,10 @@ def together(a: Fault, b: Fault, *, planted: Iterable[Fault]) -> Fault:
 
 
 def bites(fault: Fault, pair: Pair, architecture: str) -> bool:
-    """Whether a fault's own proof holds in the other one's company."""
+    """Whether a fault begins before the run ends, and its own proof holds in the other one's company."""
     both = together(*pair, planted=pair)
+    if fault.onset >= replace(Settings(), **both.settings).steps:
+        return False
     without = together(*pair, planted=[one for one in pair if one is not fault])
 
     def prove() -> bool:

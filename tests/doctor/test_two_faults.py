@@ -41,6 +41,11 @@ def test_a_fault_that_another_one_replaces_does_not_bite() -> None:
     assert not bites(pair[0], pair, "plain")
 
 
+def test_a_fault_that_begins_after_the_run_does_not_bite() -> None:
+    pair = (named("NUM-07"), named("DAT-06"))  # forty steps, and batches from the fortieth on
+    assert not bites(pair[1], pair, "plain")
+
+
 def test_both_are_named() -> None:
     record = perform((named("OPT-07 head"), named("CFG-01 order")), "plain")
     assert record["bites"]

@@ -47,8 +47,8 @@ TENSOR_NOT_READ = Rule(
     equation=r"\partial f / \partial x = 0 \text{ for all rows}",
     source="definition; exact perturbation",
     threshold="exact: after ten steps or more outputs of {rows:g} rows or more are the same to the bit, in training "
-    "mode, when this tensor's rows change places, and are not when another's do; not of labels, masks (by name, or yes and no for "
-    "each token), positions",
+    "mode, when this tensor's rows change places, and are not when another's do; not of labels, positions and masks "
+    "(by name, or yes and no for each token)",
     thresholds={"rows": Threshold(4, "that fewer agree may be a matter of units that are off")},
     cost="a forward pass for each tensor, at step 10, 40, 160",
     needs=(Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD),
