@@ -121,14 +121,14 @@ def teacher_in_training_mode(run: Run, changed: bool) -> None:
     reseeded(run, changed)
     student = cnn()
 
-    def divergence(x: Tensor) -> Tensor:
+    def divergence(x: Tensor, teacher: nn.Module = teacher) -> Tensor:
         with torch.no_grad():
             wanted = (teacher(x) / 2).softmax(1)
         return 4 * F.kl_div((student(x) / 2).log_softmax(1), wanted, reduction="batchmean")
 
     check = pictures(256, seed, own=apart(1))[0]
-    whole = Pupil(student, teacher)
-    outcome(run, lambda: judged(whole, lambda: divergence(check)))
+    whole, untouched = Pupil(student, teacher), copy.deepcopy(teacher)
+    outcome(run, lambda: judged(student, lambda: divergence(check, untouched)))
     engine = accelerator()
     model = whole if changed else student
     model, optimizer, data = engine.prepare(
