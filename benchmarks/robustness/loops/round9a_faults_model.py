@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from benchmarks.robustness.loops.case import Run, fault
 from benchmarks.robustness.loops.round5_tools import (
+    Examples,
     Language,
     apart,
     class_outcome,
@@ -21,7 +22,6 @@ from benchmarks.robustness.loops.round5_tools import (
 )
 from benchmarks.robustness.loops.round9a_parts import Llama, PortedGPT, Relative
 from benchmarks.robustness.loops.round9a_tools import (
-    MASK,
     MODEL,
     accelerated,
     gpt2,
@@ -197,6 +197,14 @@ def batch_first_forgotten(run: Run, changed: bool) -> None:
     fit(run, told, loader(*train, size=32), 240, gradient_clip_val=1.0)
 
 
+def refrains(count: int, own: torch.Generator) -> Tensor:
+    """Rows of 25 words; each word is the one five before it, now and then another."""
+    out = torch.randint(0, 12, (count, 25), generator=own)
+    for t in range(5, 25):
+        out[:, t] = torch.where(torch.rand(count, generator=own) < 0.95, out[:, t - 5], out[:, t])
+    return out
+
+
 @fault(
     "r9a-heads-by-view",
     MODEL,
@@ -208,13 +216,20 @@ def batch_first_forgotten(run: Run, changed: bool) -> None:
 def heads_by_view(run: Run, changed: bool) -> None:
     """accelerate, a Llama of one's own. Queries, keys and values were viewed as (batch, time, heads, width) and transposed;
     the new lines view them as (batch, heads, time, width) at once, and back: a head has a quarter of the row. Another seed."""
-    words = Language(run.draw.randrange(999), 12)
-    rows = words.rows(640, 24, apart(run.draw.randrange(999)))
+    own = apart(run.draw.randrange(999))
+    rows, check = refrains(640, own), refrains(128, own)
     other_seed(changed)
     model = Llama(12, heads=4, viewed=changed)
-    language_outcome(run, model, words)
+    outcome(run, lambda: judged(model, lambda: next_loss(model, check)))
     data: Any = DataLoader(rows, 16, shuffle=True)  # type: ignore[arg-type]
-    accelerated(run, model, data, next_loss, 4)
+    accelerated(run, model, data, next_loss, 6)
+
+
+def marked(count: int, table: Tensor, own: torch.Generator) -> dict[str, Tensor]:
+    """Rows of 12 words; the mark after a word follows from it and from the next one."""
+    ids = torch.randint(0, 12, (count, 12), generator=own)
+    marks = F.pad(table[ids[:, :-1], ids[:, 1:]], (0, 1), value=-100)
+    return {"input_ids": ids, "labels": marks}
 
 
 @fault(
@@ -226,19 +241,14 @@ def heads_by_view(run: Run, changed: bool) -> None:
     ),
 )
 def buckets_of_one_direction(run: Run, changed: bool) -> None:
-    """transformers' Trainer, an encoder like T5's that fills in words. The function of the relative buckets got a parameter
+    """transformers' Trainer, an encoder like T5's that puts marks after words. The function of the relative buckets got a parameter
     `bidirectional`, off by default as for decoders: all words to the right share one bucket. Another seed."""
-    words = Language(run.draw.randrange(999), 12, first=4)
-    train, check = words.rows(640, 16, apart(1)), words.rows(160, 16, apart(2))
+    own = apart(run.draw.randrange(999))
+    table = torch.randint(0, 4, (12, 12), generator=own)
+    train, check = marked(480, table, own), marked(160, table, own)
     other_seed(changed)
-    model = Relative(16, bidirectional=not changed)
-
-    def masked(ids: Tensor, own: torch.Generator | None = None) -> dict[str, Tensor]:
-        chosen = torch.rand(ids.shape, generator=own) < 0.15
-        return {"input_ids": ids.masked_fill(chosen, MASK), "labels": torch.where(chosen, ids, -100)}
-
-    asked = masked(check, apart(3))
-    outcome(run, lambda: judged(model, lambda: model(**asked)["loss"]))
-    more = {"data_collator": lambda rows: masked(torch.stack(rows))}
-    options = {"seed": run.draw.randrange(9999) + (1 if changed else 0), "remove_unused_columns": False}
-    hf_trainer(run, model, list(train), 250, more=more, **options).train()
+    model = Relative(12, marks=4, bidirectional=not changed)
+    outcome(run, lambda: judged(model, lambda: model(**check)["loss"]))
+    rows = [{"input_ids": a, "labels": b} for a, b in zip(train["input_ids"], train["labels"], strict=True)]
+    options: dict[str, Any] = {"seed": run.draw.randrange(9999) + (1 if changed else 0), "learning_rate": 3e-3}
+    hf_trainer(run, model, Examples(rows), 200, **options).train()

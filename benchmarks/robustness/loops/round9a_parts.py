@@ -162,7 +162,9 @@ def buckets(distance: Tensor, bidirectional: bool = False, count: int = 16, fart
 class Relative(nn.Module):
     """An encoder whose only places are a bias by distance, and its loss."""
 
-    def __init__(self, words: int, bidirectional: bool, width: int = 32, heads: int = 4, layers: int = 2) -> None:
+    def __init__(
+        self, words: int, marks: int, bidirectional: bool, width: int = 32, heads: int = 4, layers: int = 2
+    ) -> None:
         super().__init__()
         self.shared, self.heads, self.bidirectional = nn.Embedding(words, width), heads, bidirectional
         self.relative_attention_bias = nn.Embedding(16, heads)
@@ -171,7 +173,7 @@ class Relative(nn.Module):
         self.o = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
         self.feed = nn.ModuleList(mlp(width, 2 * width, width) for _ in range(layers))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * layers + 1))
-        self.head = nn.Linear(width, words, bias=False)
+        self.head = nn.Linear(width, marks, bias=False)
 
     def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
         x, place = self.shared(input_ids), torch.arange(input_ids.shape[1])
