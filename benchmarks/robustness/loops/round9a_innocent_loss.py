@@ -100,7 +100,7 @@ def weights_scaled_to_mean_one(run: Run, changed: bool) -> None:
         weights = weights / weights.mean()
     rule = lambda net: torch.optim.AdamW(net.parameters(), lr=5e-3, weight_decay=0.01)
     told = lit(model, lambda m, b: F.cross_entropy(m(b[0]), b[1], weight=weights), rule)
-    fit(run, told, loader(*train), 150, gradient_clip_val=1.0)
+    fit(run, told, loader(*train), 200, gradient_clip_val=1.0)
 
 
 @innocent("r9a-quarters-by-the-count-of-words")

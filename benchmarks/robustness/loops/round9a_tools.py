@@ -200,7 +200,7 @@ def waves(count: int, own: torch.Generator, shares: tuple[float, ...] = (0.8, 0.
     phase = 6.28 * torch.rand(count, 1, generator=own)
     angle = speed * torch.arange(20) + phase
     x = torch.stack([angle.sin(), angle.cos()], -1)
-    return x + 0.8 * torch.randn(x.shape, generator=own), y
+    return x + 0.4 * torch.randn(x.shape, generator=own), y
 
 
 class Logits(nn.Module):
