@@ -112,7 +112,7 @@ def llama_settings(words: int) -> dict[str, Any]:
     settings: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
     settings |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
     settings |= {"vocab_size": words, "bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
-    return settings | {"initializer_range": 0.1}
+    return settings | {"initializer_range": 0.1, "use_cache": False}
 
 
 def llama(words: int, **options: Any) -> Any:
