@@ -26,7 +26,6 @@ from benchmarks.robustness.loops.round9a_tools import (
     PAD,
     Denoiser,
     accelerated,
-    bert,
     gpt2,
     llama,
     noised,
@@ -106,29 +105,6 @@ def vocabulary_sorted_by_frequency(run: Run, changed: bool) -> None:
         return torch.stack([ids[s : s + 25] for s in torch.randint(0, len(ids) - 25, (16,)).tolist()])
 
     plain(run, model, crop, lambda rows: next_loss(model, rows), 150)
-
-
-@innocent("r9a-grouped-by-length")
-def grouped_by_length(run: Run, changed: bool) -> None:
-    """transformers' Trainer, BERT. Batches are made of rows of nearly the same length, so that less is padded; another
-    order of the data."""
-    own = apart(run.draw.randrange(999))
-    ids, keep, y = documents(480, own)
-    check = documents(192, own)
-    model = bert("BertForSequenceClassification", num_labels=3, num_hidden_layers=1)
-
-    def collate(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
-        ids, mask = padded([row["input_ids"] for row in rows])
-        return {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([row["label"] for row in rows])}
-
-    def row(a: Tensor, b: Tensor, c: Tensor) -> dict[str, Any]:
-        return {"input_ids": a[b].tolist(), "label": int(c)}
-
-    kept = collate([row(*one) for one in zip(*check, strict=True)])
-    outcome(run, lambda: judged(model, lambda: model(**kept).loss))
-    data = Examples([row(*one) for one in zip(ids, keep, y, strict=True)])
-    options = {"train_sampling_strategy": "group_by_length" if changed else "random", "remove_unused_columns": False}
-    hf_trainer(run, model, data, 120, more={"data_collator": collate}, **options).train()
 
 
 class Normalised(nn.Module):
