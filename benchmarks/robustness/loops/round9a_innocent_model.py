@@ -128,6 +128,11 @@ class Stack(nn.Module):
         if ready_made:
             layer = nn.TransformerEncoderLayer(32, 2, 64, 0.0, F.gelu, batch_first=True, norm_first=True)
             self.blocks: nn.Module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+            for name, p in self.blocks.named_parameters():
+                if "self_attn" in name or "linear1" in name:
+                    nn.init.uniform_(p, -(32**-0.5), 32**-0.5)
+                elif "linear2" in name:
+                    nn.init.uniform_(p, -(64**-0.5), 64**-0.5)
         else:
             self.blocks = nn.Sequential(Block(32), Block(32))
         self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, words, bias=False)
@@ -144,8 +149,8 @@ class Stack(nn.Module):
 
 @innocent("r9a-encoder-of-the-library")
 def encoder_of_the_library(run: Run, changed: bool) -> None:
-    """Plain loop, a small GPT. Blocks by hand gave way to nn.TransformerEncoderLayer with norm_first and a causal mask; it
-    draws its weights by another rule."""
+    """Plain loop, a small GPT. Blocks by hand gave way to nn.TransformerEncoderLayer with norm_first and a causal mask, whose
+    weights are drawn by the same rule as before, in another order."""
     words = Language(run.draw.randrange(999), 12)
     other_seed(changed)
     model = Stack(12, changed)
