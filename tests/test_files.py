@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from limpid.errors import CheckpointError
-from limpid.files import LineFile, explained, file_written_atomically, folder_written_atomically, write_atomically
+from limpid.errors import CheckpointError, ConfigError
+from limpid.files import (
+    LineFile,
+    cache_folder,
+    explained,
+    file_written_atomically,
+    folder_written_atomically,
+    write_atomically,
+)
 
 
 @pytest.fixture
@@ -138,3 +145,9 @@ def test_files_have_the_rights_that_the_user_gives_new_ones(here: Path, umask: i
         os.umask(before)
     for file in (here / "step.safetensors", here / "model/model.safetensors"):
         assert stat.S_IMODE(file.stat().st_mode) == mode
+
+
+def test_a_cache_in_a_home_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIMPID_CACHE", "~nobody-of-this-name/cache")
+    with pytest.raises(ConfigError, match=r"~nobody-of-this-name/cache .* home .* set LIMPID_CACHE"):
+        cache_folder()

@@ -112,7 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         if words[0] not in VERBS:
-            raise ConfigError(f"unknown verb {words[0]!r}: choose one of {', '.join(VERBS)}")
+            from limpid.config.options import word_of
+
+            word_of(tuple(VERBS), words[0], "the verb")
         return int(import_module(f"limpid.verbs.{words[0]}").verb(words[1:]))
     except LimpidError as error:
         said = _as_typed(error, words) if isinstance(error, ConfigError) else str(error)

@@ -36,10 +36,20 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def cache_folder() -> Path:
-    """$LIMPID_CACHE, else limpid in the user's cache."""
+    """$LIMPID_CACHE, else limpid in the user's cache.
+
+    Raises  ConfigError for a user without a home, as inside of containers
+    """
     home = os.environ.get("LIMPID_CACHE")
     platform = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return (Path(home) if home else Path(platform) / "limpid").expanduser()
+    folder = Path(home) if home else Path(platform) / "limpid"
+    try:
+        return folder.expanduser()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"the cache {folder} begins with a home that does not exist: set LIMPID_CACHE to a folder that can be "
+            "written"
+        ) from error
 
 
 def user_path(what: str | Path) -> Path:

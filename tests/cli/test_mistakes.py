@@ -17,7 +17,10 @@ from limpid.cli import main
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("tarin", "unknown verb 'tarin'"),
+        ("tarin", "did you mean train?"),
+        ("data tokenise corpus", "did you mean tokenize?"),
+        ("train corpus --device cuda", "CUDA_VISIBLE_DEVICES"),
+        ("train corpus --vocab-size 3", "--tokenizer-vocab-size trains a smaller tokenizer"),
         ("train corpus --widht 3", "--widht"),
         ("train corpus --n-embd 64", "--d-model 64 does not divide"),
         ("train corpus --d-model 25 --num-heads 3", "--d-model 25 does not divide into --num-heads 3"),

@@ -12,11 +12,25 @@ from limpid.native import build
 def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Nothing found out yet, and nothing in the cache."""
     monkeypatch.setenv("LIMPID_CACHE", str(tmp_path))
-    for function in (build.missing, build.library, build._file):
-        function.cache_clear()
+    forget()
     yield tmp_path
-    for function in (build.missing, build.library, build._file):
+    forget()
+
+
+def forget() -> None:
+    for function in (build._lacking, build._loaded, build._file, build.library):
         function.cache_clear()
+
+
+def of_one_file(text: str, anew: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Sources that are one file, on a processor that knows all that is needed."""
+    source = anew / "sources" / "one.cpp"
+    source.parent.mkdir()
+    source.write_text(text)
+    monkeypatch.setattr(build, "SOURCES", source.parent)
+    monkeypatch.setattr(build, "processor_flags", lambda: KNOWN)
+    monkeypatch.setattr(build, "FLAGS", ("-fPIC", "-shared"))
+    return source
 
 
 KNOWN = frozenset(build.NEEDED)
@@ -45,33 +59,45 @@ def test_kernels_are_missing_where_processor_or_compiler_are(
 
 
 def test_the_library_is_compiled_once_for_each_text_of_it(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = anew / "sources"
-    sources.mkdir()
-    (sources / "one.cpp").write_text('extern "C" int answer() { return 41; }')
-    monkeypatch.setattr(build, "SOURCES", sources)
-    monkeypatch.setattr(build, "processor_flags", lambda: KNOWN)
-    monkeypatch.setattr(build, "FLAGS", ("-fPIC", "-shared"))
+    source = of_one_file('extern "C" int answer() { return 41; }', anew, monkeypatch)
     first = build.library()
     assert isinstance(first, ctypes.CDLL)
     assert first.answer() == 41
-    (made,) = (anew / "native").iterdir()
-    build.library.cache_clear()
+    made = {file: file.stat().st_ino for file in (anew / "native").iterdir()}
+    forget()
     assert not build.is_to_be_compiled()
     build.library()
-    assert list((anew / "native").iterdir()) == [made]
-    (sources / "one.cpp").write_text('extern "C" int answer() { return 42; }')
-    build.library.cache_clear()
-    build._file.cache_clear()
+    assert {file: file.stat().st_ino for file in (anew / "native").iterdir()} == made
+    source.write_text('extern "C" int answer() { return 42; }')
+    forget()
     assert build.is_to_be_compiled()
     assert build.library().answer() == 42
-    assert len(list((anew / "native").iterdir())) == 2
+    assert len(list((anew / "native").glob("*.so"))) == 2
 
 
-def test_a_compiler_that_fails_leaves_no_library_and_no_error(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = anew / "sources"
-    sources.mkdir()
-    (sources / "broken.cpp").write_text("this is no C++")
-    monkeypatch.setattr(build, "SOURCES", sources)
-    monkeypatch.setattr(build, "processor_flags", lambda: KNOWN)
+@pytest.mark.parametrize("left", [0, 5000])
+def test_a_library_cut_short_is_made_anew(left: int, anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading it as it is would kill the process: pages of it lie beyond the end of the file."""
+    of_one_file('extern "C" int answer() { return 41; }', anew, monkeypatch)
+    (anew / "native").mkdir()
+    whole = build._built().read_bytes()
+    build._file().write_bytes(whole[:left])
+    assert build.is_to_be_compiled()
+    assert build.library().answer() == 41
+    assert build._file().read_bytes() == whole
+
+
+def test_a_compiler_that_fails_leaves_no_library_and_a_reason(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_one_file("this is no C++", anew, monkeypatch)
+    assert not build.missing()  # nothing is known yet
     assert build.library() is None
+    assert "error" in build.failure()
+    assert build.missing() == build.failure()  # from here on planned without them
     assert not list((anew / "native").iterdir())
+
+
+def test_a_cache_that_cannot_be_written_is_named(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_one_file('extern "C" int answer() { return 41; }', anew, monkeypatch)
+    (anew / "native").write_text("no folder")
+    assert build.library() is None
+    assert str(anew / "native") in build.failure()

@@ -21,6 +21,7 @@ from limpid.errors import ConfigError
 T = TypeVar("T")
 
 SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+DEVICES = "limpid takes the GPU that PyTorch finds, else the processor; CUDA_VISIBLE_DEVICES hides or chooses GPUs"
 
 
 class Parser(argparse.ArgumentParser):
@@ -99,6 +100,8 @@ def _unexpected(verb: str, word: str, options: list[Option]) -> ConfigError:
     if not flag.startswith("-"):
         return ConfigError(f"{word!r} was not expected here; see limpid {verb} --help")
     name = flag.lstrip("-").replace("-", "_").rpartition(".")[2]
+    if name in ("device", "gpu", "cuda") and not any(option.field.name == "device" for option in options):
+        return ConfigError(f"unknown option {flag}: {DEVICES}")
     close = probably_meant(name, [option.field.name for option in options])
     hint = f"did you mean --{close.replace('_', '-')}?" if close else f"see limpid {verb} --help"
     return ConfigError(f"unknown option {flag}: {hint}")

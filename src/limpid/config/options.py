@@ -150,7 +150,7 @@ def converted(kind: Any, value: Any, where: str) -> Any:
     if origin in (Union, UnionType):
         return _one_of(inner, value, where)
     if origin is Literal:
-        return _word(inner, value, where)
+        return word_of(inner, value, where)
     if origin in SEVERAL:
         return _several(kind, value, where)
     if inspect.isclass(kind) and issubclass(kind, Checked):
@@ -216,7 +216,8 @@ def _plain(kind: Any, value: Any) -> Any:
     return None
 
 
-def _word(words: tuple[Any, ...], value: Any, where: str) -> Any:
+def word_of(words: tuple[Any, ...], value: Any, where: str) -> Any:
+    """The one of these words that a value is; raises ConfigError, which names the one that was probably meant."""
     for word in words:
         if isinstance(value, type(word)) and value == word:
             return word

@@ -11,7 +11,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from limpid.files import cache_folder
+from limpid.errors import ConfigError
+from limpid.files import cache_folder, one_line
 
 SOURCES = Path(__file__).parent
 NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512_bf16")
@@ -22,11 +23,30 @@ FLAGS = (
 )  # fmt: skip
 SECONDS = 120.0
 """How long a compiler may take; it takes about two."""
+DIGEST = ".blake2b"
+"""The ending of the file that holds the digest of the library beside it."""
 
 
 @cache
+def library() -> ctypes.CDLL | None:
+    """The kernels, compiled where they are not yet; None where they are missing, or the compiler fails."""
+    found = None if _lacking() else _loaded()
+    return found if isinstance(found, ctypes.CDLL) else None
+
+
 def missing() -> str:
-    """Why there are no kernels here; empty where there are. Compiles nothing."""
+    """Why there are no kernels here; empty where there are, or will be. Compiles nothing."""
+    return _lacking() or (failure() if _loaded.cache_info().currsize else "")
+
+
+def failure() -> str:
+    """Why they are not here although nothing lacks; empty where they are. Compiles them where they are not yet."""
+    found = _loaded()
+    return found if isinstance(found, str) else ""
+
+
+@cache
+def _lacking() -> str:
     flags = processor_flags()
     lacking = [flag for flag in NEEDED if flag not in flags]
     if lacking:
@@ -37,14 +57,18 @@ def missing() -> str:
 
 
 @cache
-def library() -> ctypes.CDLL | None:
-    """The kernels, compiled where they are not yet; None where they are missing, or the compiler fails."""
-    if missing():
-        return None
+def _loaded() -> ctypes.CDLL | str:
+    """The kernels, or why they cannot be had."""
     try:
         return ctypes.CDLL(str(_built()))
-    except (OSError, subprocess.SubprocessError):
-        return None
+    except subprocess.TimeoutExpired:
+        return f"{compiler()} takes longer than {SECONDS:.0f} s"
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").splitlines()
+        first = next((line for line in said if "error" in line), said[0] if said else f"exit code {error.returncode}")
+        return f"{compiler()} fails: {one_line(first)}"
+    except (OSError, ConfigError) as error:  # of writing it, of loading it, of a cache that lies nowhere
+        return one_line(error)
 
 
 def processor_flags() -> frozenset[str]:
@@ -64,7 +88,7 @@ def compiler() -> str | None:
 
 def is_to_be_compiled() -> bool:
     """Whether the first call of `library` will take the time of a compiler."""
-    return not missing() and not _file().exists()
+    return not missing() and not _is_whole(_file())
 
 
 def _sources() -> list[Path]:
@@ -85,13 +109,28 @@ def _file() -> Path:
 
 
 def _built() -> Path:
-    """The library's file, made first where it is not there; several processes may make it at once."""
+    """The library's file, made first where it is not there whole; several processes may make it at once."""
     file = _file()
-    if not file.exists():
+    if not _is_whole(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=file.parent) as folder:
             made = Path(folder) / file.name
             command = [str(compiler()), *FLAGS, *map(str, _sources()), "-o", str(made)]
             subprocess.run(command, capture_output=True, timeout=SECONDS, check=True)
+            digest = Path(folder) / "digest"
+            digest.write_text(_digest(made), encoding="ascii")
             made.replace(file)
+            digest.replace(file.with_suffix(DIGEST))
     return file
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether the library is as it was made: a program that loads one cut short, as by a lost disk, is killed."""
+    try:
+        return file.with_suffix(DIGEST).read_text(encoding="ascii") == _digest(file)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _digest(file: Path) -> str:
+    return hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()

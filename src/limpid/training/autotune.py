@@ -15,8 +15,7 @@ from limpid.errors import ConfigError
 from limpid.kernel_limits import MATERIALISED_POSITIONS
 from limpid.machine import available_memory
 from limpid.model.kernels.native_attention import serves
-from limpid.model.kernels.native_call import has_kernels
-from limpid.native.build import missing
+from limpid.model.kernels.native_call import has_kernels, is_here
 from limpid.planning import engine_memory, flops_per_token
 from limpid.training.precision import FORMATS, measured_peak, resolve
 
@@ -66,7 +65,7 @@ def _decisions(asked: TrainConfig, device: torch.device) -> Iterator[Decision]:
     recompute, why = decide_recompute(config, device)
     yield Decision("activations", "recomputed in the backward pass" if recompute else "saved", why)
     yield Decision("loss", "from the stream, a few rows of logits at a time", "the logits are never stored whole")
-    own = config.update.optimizer == "adamw" and device.type == "cpu" and not missing()
+    own = config.update.optimizer == "adamw" and device.type == "cpu" and is_here()
     whose = "limpid's own kernel" if own else "PyTorch's own"
     yield Decision("update", "fused: one pass over all parameters", f"{whose}, several times the speed of a loop")
 

@@ -22,7 +22,7 @@ from limpid.data.tokenizer_folder import tokenizer_damage, write_tokenizer
 from limpid.data.tuning.examples import Examples
 from limpid.errors import ConfigError, DataError
 from limpid.lock import hold
-from limpid.native.build import is_to_be_compiled
+from limpid.native.build import failure, is_to_be_compiled
 from limpid.objectives import NEXT_TOKEN, Objective
 from limpid.objectives.tuned import objective_of
 from limpid.reporter import SILENT, Reporter
@@ -131,12 +131,15 @@ def resolved(
     vocab_size = config.model.vocab_size or tokens.tokenizer.vocab_size
     if vocab_size < tokens.tokenizer.vocab_size:
         raise ConfigError(
-            f"vocab_size {vocab_size} is smaller than the tokenizer's {tokens.tokenizer.vocab_size}: leave it out"
+            f"vocab_size {vocab_size} is smaller than the tokenizer's {tokens.tokenizer.vocab_size}: leave it out; "
+            f"tokenizer_vocab_size trains a smaller tokenizer"
         )
     _require_sample(config, tokens)
     set_threads(config)
     if mesh.is_main and is_to_be_compiled():
         reporter.note("limpid's kernels are compiled for this processor, once: about 5 s")
+        if why := failure():
+            reporter.note(f"they cannot be compiled, and PyTorch's are used: {why}")
     config = dataclasses.replace(
         share_micro_batches(config, mesh.parallel.micro_batches),
         model=dataclasses.replace(config.model, vocab_size=vocab_size),

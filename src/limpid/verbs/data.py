@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Literal
 
 from limpid.config.flags import read
+from limpid.config.options import word_of
 from limpid.errors import ConfigError
 
 BELOW = ("tokenize", "statistics", "duplicates", "decontaminate")
@@ -30,6 +31,8 @@ class DataFlags:
 def verb(argv: Sequence[str]) -> int:
     if argv and argv[0] in BELOW:
         return int(import_module(f"limpid.verbs.data_{argv[0]}").verb(argv[1:]))
+    if argv and not argv[0].startswith("-"):
+        word_of(BELOW, argv[0], "the word after data")
     if not argv:
         raise ConfigError(f"data takes a word that says what to do: {', '.join(BELOW)}; see limpid data --help")
     read("data", DataFlags, argv)
