@@ -122,10 +122,23 @@ def test_every_module_has_its_narrowest_format() -> None:
     ({"layers.7": "fp8"}, "no operation stands in layers.7: modules that compute are model"),
     ({"layers.1": "int4"}, "int4 is no format to try: expected one of bfloat16"),
     ({}, "nothing to try"),
+    ("bf16", "formats is 'bf16': expected a pattern and a format"),
+    ({1: "bf16"}, "expected a pattern and a format"),
 ])  # fmt: skip
 def test_a_wish_that_cannot_be_is_said(formats: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         asked("Llama", formats)
+
+
+@pytest.mark.parametrize(("function", "said"), [
+    (3.0, "function is 3.0: expected a function"),
+    (lambda: None, "the function gives None: expected"),
+    (lambda: torch.zeros(2, 3), r"the function gives a tensor of shape \[2, 3\]: expected"),
+])  # fmt: skip
+def test_a_function_that_gives_no_loss_is_named(function: object, said: str) -> None:
+    model, _ = step_of("Llama")
+    with pytest.raises(ConfigError, match=said):
+        what_if(model, function, torch.get_rng_state(), {"*": "bf16"})
 
 
 def test_the_command_line_tries_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

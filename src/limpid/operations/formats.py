@@ -101,8 +101,11 @@ def wishes_of(wanted: Mapping[str, str]) -> Wishes:
 
     Raises  ConfigError
     """
+    expected = "expected a pattern and a format, such as {'layers.3.*': 'fp8'}"
     if not wanted:
-        raise ConfigError("nothing to try: expected a pattern and a format, such as {'layers.3.*': 'fp8'}")
+        raise ConfigError(f"nothing to try: {expected}")
+    if not isinstance(wanted, Mapping) or not all(isinstance(pattern, str) for pattern in wanted):
+        raise ConfigError(f"formats is {wanted!r}: {expected}")
     return Wishes(tuple((pattern, format_of(name)) for pattern, name in wanted.items()))
 
 

@@ -9,6 +9,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from limpid.errors import ConfigError
 from limpid.operations.along import tried_along
 from limpid.operations.formats import OUTSIDE, Format, format_of, wishes_of
 from limpid.operations.higher import higher_orders
@@ -136,6 +137,7 @@ def what_if(
     Raises  ConfigError
     """
     wishes = wishes_of(wanted)
+    function = _of_one_number(function)
     report("the forward pass in other formats", 0, None)
     along = tried_along(model, function, state, wishes)
     wishes.require(along.seen)
@@ -148,6 +150,22 @@ def what_if(
     parts = tuple(Asked(part.name or OUTSIDE, part.form.name, told.adds) for part, told in asked.items())
     rows = _rows(model, function, state, found, report)
     return WhatIf(found.loss, dict(wanted), predicted, parts, along.loss - found.loss, rows)
+
+
+def _of_one_number(function: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """The function, held to what it is to give."""
+    expected = "expected a function without arguments that gives the loss, a tensor of one number"
+    if not callable(function):
+        raise ConfigError(f"function is {function!r}: {expected}")
+
+    def given() -> Tensor:
+        loss = function()
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            what = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+            raise ConfigError(f"the function gives {what}: {expected}")
+        return loss
+
+    return given
 
 
 def each_module(

@@ -130,9 +130,11 @@ def resolved(
     """
     vocab_size = config.model.vocab_size or tokens.tokenizer.vocab_size
     if vocab_size < tokens.tokenizer.vocab_size:
+        way = "leave it out; tokenizer_vocab_size trains a smaller tokenizer"
+        if config.run.init_from is not None:
+            way = f"give the tokenizer that {config.run.init_from} was trained with"
         raise ConfigError(
-            f"vocab_size {vocab_size} is smaller than the tokenizer's {tokens.tokenizer.vocab_size}: leave it out; "
-            f"tokenizer_vocab_size trains a smaller tokenizer"
+            f"vocab_size {vocab_size} is smaller than the tokenizer's {tokens.tokenizer.vocab_size}: {way}"
         )
     _require_sample(config, tokens)
     set_threads(config)
