@@ -66,7 +66,7 @@ def _loaded() -> ctypes.CDLL | str:
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").splitlines()
         first = next((line for line in said if "error" in line), said[0] if said else f"exit code {error.returncode}")
-        return f"{compiler()} fails: {one_line(first)}"
+        return f"{compiler()} fails: {first.strip()}"
     except (OSError, ConfigError) as error:  # of writing it, of loading it, of a cache that lies nowhere
         return one_line(error)
 
