@@ -5,6 +5,8 @@ data      what goes into the model: ids, features, masks, kinds of tokens, the o
 labels    which labels are taught, and which are left out;
 model     architecture, weights at the start, forward pass;
 loss      formula and reduction.
+
+round9a_proofs.json repeats by `python -m benchmarks.robustness.prove round9a`, with `--seeds` as many as a proof has.
 """
 
 import math
