@@ -39,6 +39,9 @@ def has_native_attention(d_head: int) -> bool:
     return d_head % LANES == 0 and not missing()
 
 
+has_native_attention._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile asks, and not inside
+
+
 def has_native_loss(precision: str) -> bool:
     """Whether the softmax of logits in this format is limpid's own kernel here, which forms it in their place."""
     return precision == "bf16" and not missing()
