@@ -6,7 +6,7 @@ first is its author's category (inputs and labels are both the batch), and it is
 patterns that the author wrote. A rewrite without harm is accused where the rule warns, and told something where it
 gives notice.
 
-    python -m benchmarks.robustness.changed [--only NAME] [--kind fault|innocent] [--json FILE]
+    python -m benchmarks.robustness.changed [--from round9] [--only NAME] [--kind fault|innocent] [--json FILE]
 """
 
 import argparse
@@ -64,6 +64,7 @@ def summary(records: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="files", default="round9", help="rounds of changed loops: round8, round9")
     parser.add_argument("--only", default="", help="cases whose names hold this")
     parser.add_argument("--kind", choices=("fault", "innocent"))
     parser.add_argument("--json", type=Path)
@@ -71,7 +72,7 @@ def main() -> None:
     load()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    cases = [one for one in (*FAULTS, *INNOCENT) if one.file.startswith("round8") and options.only in one.name]
+    cases = [one for one in (*FAULTS, *INNOCENT) if one.file.startswith(options.files) and options.only in one.name]
     records: list[dict[str, Any]] = []
     for case in cases:
         if options.kind and type(case).__name__.lower() != options.kind:

@@ -97,6 +97,14 @@ def frozen(loop: Loop) -> None:
         parameter.requires_grad_("head" in name or parameter.ndim < 2)
 
 
+def rests(loop: Loop) -> None:
+    loop.model.eval()
+
+
+def longer(loop: Loop) -> None:
+    loop.steps = 20
+
+
 def with_reference(loop: Loop) -> None:
     loop.reference = copy.deepcopy(loop.model).requires_grad_(False)  # held as long as the loop
 
@@ -123,6 +131,7 @@ def nothing(loop: Loop) -> None: ...
         (nothing, "model", "moves the outputs at 8 to 15 of 16, of no other row"),
         (nothing, "model", "as they were drawn"),
         (frozen, "model", "% train"),
+        (rests, "model", "evaluation mode in backward"),
         (with_reference, "model", "another model of its class is held, in training mode, without gradients"),
         (nothing, "labels", "100% of the positions are taught a token"),
         (nothing, "labels", "is taught the next token of its row"),
@@ -139,6 +148,7 @@ def nothing(loop: Loop) -> None: ...
         (nothing, "update", "AdamW: lr 0.001, betas 0.9/0.999"),
         (two_groups, "update", "rate 0.0001, weight_decay 0: "),
         (nothing, "run", "never run without gradients"),
+        (longer, "run", "; means of its fifths: "),
     ],
 )
 def test_a_sentence_says_what_the_loop_does(change: Callable[[Loop], Any], part: str, words: str) -> None:

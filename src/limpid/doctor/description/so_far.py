@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from limpid.doctor.history import History
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.update_sample import UpdateSample
+
+PARTS = 5
+"""Of a run, for the course of its loss."""
 
 
 @dataclass
@@ -50,7 +53,7 @@ class SoFar:
             yield f"before the first of them {self.begun}"
         losses = history.losses.all
         if len(losses) > 1:
-            yield f"loss {losses[0]:.4g} at first, {losses[-1]:.4g} now"
+            yield f"loss {losses[0]:.4g} at first, {losses[-1]:.4g} now{_between(losses)}"
         for index, rate in sorted(history.group_rates.items())[:6]:
             span = f"{rate.low:.3g}" if rate.low == rate.high else f"between {rate.low:.3g} and {rate.high:.3g}"
             yield f"rate of group {index}: {span}, now {rate.last:.3g}; changed in {number(rate.changes)} updates"
@@ -61,6 +64,15 @@ class SoFar:
         )
         if history.random_evaluations:
             yield f"{counted(history.random_evaluations, 'pass', 'passes')} without gradients in training mode"
+
+
+def _between(losses: Sequence[float]) -> str:
+    """Means of the parts of a run of losses, where there are enough of them."""
+    if len(losses) < PARTS * 4:
+        return ""
+    size = len(losses) // PARTS
+    means = [sum(losses[i * size : (i + 1) * size]) / size for i in range(PARTS)]
+    return f"; means of its fifths: {', '.join(f'{mean:.4g}' for mean in means)}"
 
 
 def _sizes(update: UpdateSample) -> str:

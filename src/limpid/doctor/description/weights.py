@@ -41,9 +41,7 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     formats = sorted({format_of(p.dtype) for p in named.values()})
     around = sorted({format_of(one) for one in record.autocast if one is not None})
     yield f"weights in {', '.join(formats)}; autocast {', '.join(around) or 'off'}"
-    modes = f"{len(record.in_eval)} modules in evaluation mode" if record.in_eval else "training mode"
-    rate = info.dropout_rate
-    yield f"{modes} in backward; dropout {f'up to {rate:g}' if rate else 'none'}"
+    yield from _modes(watched, record)
     yield from history.reach
     settings = _settings(info.core)
     if settings:
@@ -61,6 +59,17 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
         yield "its configuration says " + ", ".join(f"{name}={value}" for name, value in kept.items())
 
 
+def _modes(watched: Watched, record: StepRecord) -> Iterator[str]:
+    """Which modules the backward pass found in evaluation mode, and where entries are dropped."""
+    whole = record.in_eval == ["model"]
+    resting = (
+        f", but for {listed(patterns(record.in_eval))}, which drop nothing" if record.in_eval and not whole else ""
+    )
+    rate, dropping = watched.info.dropout_rate, [name for name, _ in watched.info.dropout_modules]
+    where = f"up to {rate:g}{', in ' + listed(patterns(dropping)) if dropping else ''}" if rate else "none"
+    yield f"{'evaluation' if whole else 'training'} mode in backward{resting}; dropout {where}"
+
+
 def _settings(core: nn.Module) -> list[str]:
     """Its innermost layers, each kind with its settings and how often it is there; of maps the number alone."""
     leaves = [module for module in core.modules() if not any(module.children())]
@@ -73,9 +82,9 @@ def _settings(core: nn.Module) -> list[str]:
 
 def _others(watched: Watched, history: History) -> Iterator[str]:
     """Models of its class that were in this process at the first step, and how many of their weights are its own."""
-    if history.so_far.copies is None:
-        history.so_far.copies = [weakref.ref(one) for one in copies_of(watched.info.core)]
     own = list(watched.info.core.parameters())
+    if history.so_far.copies is None:
+        history.so_far.copies = [weakref.ref(one) for one in copies_of(watched.info.core) if _has_a_role(one, own)]
     for other in filter(None, (kept() for kept in history.so_far.copies)):
         equal = sum(torch.equal(a, b) for a, b in zip(own, other.parameters(), strict=True))
         mode = "training mode" if other.training else "evaluation mode"
@@ -84,3 +93,9 @@ def _others(watched: Watched, history: History) -> Iterator[str]:
             f"another model of its class is held, in {mode}, {asks} gradients: {number(equal)} of its "
             f"{number(len(own))} tensors equal this one's now"
         )
+
+
+def _has_a_role(other: nn.Module, own: list[nn.Parameter]) -> bool:
+    """Whether it does not learn, or begins as a copy: what is neither may be left over from before."""
+    learns = other.training and any(p.requires_grad for p in other.parameters())
+    return not learns or any(torch.equal(a, b) for a, b in zip(own, other.parameters(), strict=True) if a.ndim >= 2)
