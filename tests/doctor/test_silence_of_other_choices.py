@@ -326,3 +326,48 @@ def test_weights_without_norms_that_know_their_text(trained: bool) -> None:
     doctor.preflight((ids[:, :-1], ids[:, 1:]), loss=mean_loss)
     doctor.close()
     assert ("initial-loss-off" in alarms(doctor)) != trained
+
+
+class Distilled(nn.Module):
+    """A net beside the one that it learns from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student = nn.Sequential(nn.Linear(6, 16), nn.Dropout(0.2), nn.Linear(16, 1))
+        self.teacher = nn.Sequential(nn.Linear(6, 16), nn.Dropout(0.2), nn.Linear(16, 1)).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.student(x) + self.teacher(x)
+
+
+@pytest.mark.parametrize("part", ["teacher", "student"])
+def test_a_part_in_evaluation_mode_learns_or_does_not(part: str) -> None:
+    """A frozen teacher drops nothing, as is meant; a student that drops nothing learns in the wrong mode."""
+    model = Distilled()
+    model.get_submodule(part).eval()
+    assert ("trained-in-eval-mode" in watched(model, table, squared)) == (part == "student")
+
+
+class InLists(nn.Module):
+    """A decoder whose layers lie part by part in lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(VOCAB, 32), nn.Linear(32, VOCAB)
+        self.maps = nn.ModuleList(nn.Linear(32, 96) for _ in range(4))
+        self.feed = nn.ModuleList(net(32, 128, 32) for _ in range(4))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids)
+        for maps, feed in zip(self.maps, self.feed, strict=True):
+            q, k, v = maps(F.layer_norm(x, (32,)))[:, None].chunk(3, -1)
+            x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True)[:, 0]
+            x = x + feed(F.layer_norm(x, (32,)))
+        out: Tensor = self.head(x)
+        return out
+
+
+def test_parts_of_layers_in_lists_have_their_shortcuts_around_them() -> None:
+    with limpid.watch(InLists(), say=False) as doctor:
+        doctor.preflight(batch(0), loss=mean_loss)
+    assert "residual-missing" not in [finding.rule for finding in doctor.findings]

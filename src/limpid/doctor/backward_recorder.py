@@ -112,7 +112,9 @@ class BackwardRecorder(PassRecorder):
         if not info.model.training:
             record.in_eval = ["model"]
         elif record.sampled or record.number <= 20:
-            record.in_eval = [name for name, module in info.dropout_modules if not module.training]
+            record.in_eval = [
+                name for name, module in info.dropout_modules if not module.training and info.learns(name)
+            ]
 
     @guarded
     def on_clip(self, parameters: Any, max_norm: float, norm: Any) -> None:

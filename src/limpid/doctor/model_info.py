@@ -188,6 +188,27 @@ class ModelInfo:
                     best = [(f"{name}.{key}" if name else key, child) for key, child in children]
         return best
 
+    @cached_property
+    def blocks_are_parts(self) -> bool:
+        """Whether lists of as many modules with matrices lie beside the blocks: each holds a part of every layer."""
+        path = self.blocks[0][0].rpartition(".")[0] if self.blocks else ""
+        if not path:
+            return False
+        beside = dict(self.model.get_submodule(path.rpartition(".")[0]).named_children())
+        own = beside.pop(path.rpartition(".")[2])
+        lists = [
+            one for one in beside.values() if isinstance(one, nn.ModuleList) and len(one) == len(list(own.children()))
+        ]
+        return any(p.ndim >= 2 for one in lists for p in one.parameters())
+
+    def learns(self, name: str) -> bool:
+        """Whether any parameter requires a gradient of the module, or of the nearest one around it that has any."""
+        while True:
+            parameters = list(self.model.get_submodule(name).parameters())
+            if parameters or not name:
+                return any(p.requires_grad for p in parameters)
+            name = name.rpartition(".")[0]
+
     @property
     def first_mixing(self) -> str:
         """Where positions first meet."""

@@ -189,7 +189,7 @@ def degenerate(exam: Exam) -> Iterator[Finding]:
 def no_shortcut(exam: Exam) -> Iterator[Finding]:
     """Of blocks that hold attention: how much of a change of their input comes out as it went in."""
     rule, blocks = RESIDUAL_MISSING, [block for block, _ in exam.info.blocks]
-    if len(blocks) < rule["blocks"] or len(exam.attention.scores) < len(blocks):
+    if len(blocks) < rule["blocks"] or exam.info.blocks_are_parts or len(exam.attention.scores) < len(blocks):
         return
     shares, flow = exam.shortcuts, exam.flow
     if len(shares) < rule["blocks"]:
