@@ -209,6 +209,29 @@ def test_an_average_that_is_taken_out_again() -> None:
     assert alarms(Averaged(back=True), 20) == []
 
 
+class Shaken(Loop):
+    """A loop that asks every fourth step how much worse the model is with noise on its weights, and takes that off."""
+
+    def __init__(self, same: bool) -> None:
+        super().__init__()
+        self.same = same
+
+    def clear(self) -> None:
+        super().clear()
+        if self.number % 4 == 3:
+            with torch.no_grad():
+                noise = [0.1 * torch.randn_like(p) for p in self.model.parameters()]
+                torch._foreach_add_(list(self.model.parameters()), noise)
+                self.model(batch(1000)[0])
+                off = noise if self.same else [0.1 * torch.randn_like(p) for p in self.model.parameters()]
+                torch._foreach_sub_(list(self.model.parameters()), off)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_noise_that_is_taken_off_to_rounding(same: bool) -> None:
+    assert ("evaluation-changes-weights" in alarms(Shaken(same), 20)) != same
+
+
 def test_weights_that_are_normalised_after_each_step() -> None:
     """And read without gradients after that, as a draw of answers does."""
     loop = Loop()

@@ -19,6 +19,9 @@ MOST = 4096
 MARGIN = 0.02
 """By how much a number must lie beyond its past to lie outside of it: formats of eight bits round by less."""
 
+ROUNDINGS = 2.0
+"""Of float32: one where a number is added to a weight, one where it is taken off."""
+
 
 class Start(NamedTuple):
     """The step that these weights began, and the count of steps that the optimizer had then."""
@@ -43,6 +46,7 @@ class WeightTrail:
         self.parameters = list(parameters)
         self.evaluated = False  # whether a pass without gradients has come since the last update
         self.outside: Outside | None = None  # of the first such pass
+        self.evaluated_at: Tensor | None = None  # the weights of that pass, element by element
         self.kept: Tensor | None = None  # as the last update left them; None once the next step has begun
         self._low: Tensor | None = None  # least and largest so far, element by element
         self._high: Tensor | None = None
@@ -54,14 +58,14 @@ class WeightTrail:
 
     def updated(self) -> None:
         """After an update."""
-        self.kept, self.evaluated, self.outside = self._now(), False, None
+        self.kept, self.evaluated, self.outside, self.evaluated_at = self._now(), False, None, None
         self._low = self.kept if self._low is None else torch.minimum(self._low, self.kept)
         self._high = self.kept if self._high is None else torch.maximum(self._high, self.kept)
 
     def evaluates(self) -> None:
         """Before a pass without gradients."""
         if not self.evaluated and self.kept is not None and self._low is not None and self._high is not None:
-            now = self._now()
+            now = self.evaluated_at = self._now()
             if not self._goes_on and not torch.equal(now, self.kept):
                 self.outside = _outside(now, self.kept, self._low, self._high)
         self.evaluated = True
@@ -79,7 +83,7 @@ class WeightTrail:
         if self.kept is None or alike or look or self.evaluated:
             now = self._now()
             if self.kept is not None and (look or self.evaluated):
-                moved = not torch.equal(now, self.kept)
+                moved = self._has_moved(now, self.kept)
             if alike and len(now):
                 key = now.numpy().tobytes()
                 away = self.kept is not None and not torch.equal(now, self.kept)
@@ -88,6 +92,11 @@ class WeightTrail:
                     self._started.setdefault(key, Start(step, count))
         self.kept = None
         return moved, before
+
+    def _has_moved(self, now: Tensor, kept: Tensor) -> bool:
+        """Whether weights differ by more than what was added for an evaluation and taken off again leaves."""
+        largest = kept.abs() if self.evaluated_at is None else torch.maximum(kept.abs(), self.evaluated_at.abs())
+        return bool(((now - kept).abs() > ROUNDINGS * torch.finfo(torch.float32).eps * largest).any())
 
 
 def _outside(now: Tensor, last: Tensor, low: Tensor, high: Tensor) -> Outside | None:

@@ -22,9 +22,9 @@ EVALUATION_CHANGES_WEIGHTS = Rule(
     detects="Weights that training goes on with after an evaluation, and that are not those before it.",
     equation=r"\theta_{\text{after evaluation}} = \theta_{\text{after the update}}",
     source="definition; Polyak & Juditsky 1992: the average is evaluated, the iterate is trained",
-    threshold="exact: elements of three tensors differ between the end of an update and the next training pass, with "
-    "passes without gradients in between, {times:g} evaluations in a row, and never in {without:g} steps or more "
-    "without an evaluation",
+    threshold="elements of three tensors differ by more than two roundings of float32 between the end of an update and "
+    "the next training pass, with passes without gradients in between, {times:g} evaluations in a row, and never in "
+    "{without:g} steps or more without an evaluation",
     thresholds={
         "times": Threshold(2, "once may be a checkpoint that is loaded on purpose"),
         "without": Threshold(3, "where weights change between all steps that is the method of training"),
