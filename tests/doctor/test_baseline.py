@@ -118,6 +118,15 @@ def test_a_notice_is_said_in_one_line_at_the_end(baseline: Path, capsys: pytest.
     assert "lr 0.002, then 0.001" in lines[0]
 
 
+def test_a_file_that_is_not_there_is_said_to_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "loop.json"
+    trained(file, say=True)
+    said = f"doctor: there is no baseline at {file}: this run writes it, later ones are held against it\n"
+    assert capsys.readouterr().err == said
+    trained(file, say=True)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_baseline_changes_nothing_of_the_training(baseline: Path) -> None:
     assert trained(baseline, 1)[1] == trained(None, 1)[1]
 

@@ -102,6 +102,8 @@ class Doctor:
                 self.ranks.watch_gradients(self.hooks)
                 self.ranks.watch_pace(self.hooks)
                 self.log.first = self.ranks.rank == 0
+        if kept is not None and kept.new is not None:
+            self.log.writes_baseline(kept.new.path)
         if self.info.sharded:
             self.skipped.note("the model's graph", "each process holds a part of the parameters: examine one alone")
 

@@ -83,6 +83,11 @@ class FindingLog:
             self._say(_line(finding))
         self.compared = {}
 
+    def writes_baseline(self, path: Path) -> None:
+        """Say that a run is compared with nothing: it is the one that later runs are held against."""
+        if self.first:
+            self._say(f"doctor: there is no baseline at {path}: this run writes it, later ones are held against it")
+
     def skipped(self, what: str, why: str) -> None:
         """Say what could not be done."""
         if self.first:
