@@ -3,7 +3,8 @@
 Each case with a written intent is run both ways, as it worked and as it was changed, and what `doctor.description`
 prints is put under the intent. The texts lie in two folders by chance, one way of each case in each, under numbers; a
 reader gets one folder, sees neither the loop nor its other way, and writes answers.json: for every number whether
-something contradicts the intent, which part of the step, and what. `--judge` counts.
+something contradicts the intent, which part of the step, and what. `--judge` counts; the answers of the ninth round's
+readers are kept in benchmarks/robustness/read/round9.
 
     python -m benchmarks.robustness.described FOLDER --from FILES [--seed N] [--only NAME]
     python -m benchmarks.robustness.described FOLDER --judge
@@ -12,16 +13,15 @@ something contradicts the intent, which part of the step, and what. `--judge` co
 import argparse
 import json
 import random
+import re
 import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.robustness.changed import BATCH
 from benchmarks.robustness.doctor import load, perform
 from benchmarks.robustness.loops.case import FAULTS, INNOCENT, Fault, Innocent
-
-PARTS = {"labels": "data"}
-"""Inputs and labels are both the batch."""
 
 
 def intents() -> dict[str, str]:
@@ -61,20 +61,26 @@ def write(cases: list[Fault | Innocent], folder: Path, seed: int) -> None:
 
 
 def judge(folder: Path) -> None:
+    """Count the answers of both readers, on cases that are there still."""
     key = json.loads((folder / "key.json").read_text(encoding="utf-8"))
+    faults, innocents = {one.name: one for one in FAULTS}, {one.name for one in INNOCENT}
     counts: Counter[str] = Counter()
     for reader in ("one", "two"):
         answers = json.loads((folder / reader / "answers.json").read_text(encoding="utf-8"))
         for number, answer in sorted(answers.items()):
-            case = key[f"{reader}/{number}"]
+            case, seen, part = key[f"{reader}/{number}"], bool(answer["contradicts"]), answer.get("part", "")
+            if case["name"] not in faults.keys() | innocents:
+                continue
             kind = "fault" if case["wrong"] else "innocent change" if case["innocent"] and case["changed"] else "sound"
             counts[kind] += 1
-            counts[f"{kind}, seen"] += bool(answer["contradicts"])
-            part = answer.get("part", "")
-            placed = PARTS.get(part, part) == PARTS.get(case["part"], case["part"])
-            counts[f"{kind}, placed"] += bool(answer["contradicts"]) and kind == "fault" and placed
-            seen = "seen" if answer["contradicts"] else "not seen"
-            print(f"{kind} {case['name']} [{case['part']}] {seen} [{part}]: {answer.get('what', '')}")
+            counts[f"{kind}, seen"] += seen
+            if kind == "fault" and seen:
+                said = f"{answer['what']} {part}"
+                counts["part right"] += BATCH.get(part, part) == BATCH.get(case["part"], case["part"])
+                counts["cause right"] += all(re.search(one, said, re.I) for one in faults[case["name"]].wanted)
+            print(
+                f"{kind} {case['name']} [{case['part']}] {'seen' if seen else '-'} [{part}]: {answer.get('what', '')}"
+            )
     print(dict(counts))
 
 
@@ -86,9 +92,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--judge", action="store_true")
     given = parser.parse_args()
+    load()
     if given.judge:
         return judge(given.folder)
-    load()
     warnings.simplefilter("ignore")
     prefixes = tuple(given.files.split(","))
     chosen = [one for one in (*FAULTS, *INNOCENT) if one.file.startswith(prefixes) and given.only in one.name]

@@ -68,8 +68,9 @@ def perform(
 
 
 def try_honest(case: Honest, seed: int, preflight: bool) -> dict[str, Any]:
-    plain, without = perform(case.loop, case.name, seed, False, preflight)
-    watched, with_doctor = perform(case.loop, case.name, seed, True, preflight)
+    name = case.drawn_by or case.name
+    plain, without = perform(case.loop, name, seed, False, preflight)
+    watched, with_doctor = perform(case.loop, name, seed, True, preflight)
     findings = watched.findings()
     loud = [f for f in findings if f.severity != QUIET]
     changed = [key for key in without if not same(without[key], with_doctor[key])]

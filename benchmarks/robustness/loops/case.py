@@ -1,5 +1,6 @@
 """A case: a training loop that is right, one with a mistake and its twin without, or one rewritten without harm."""
 
+import functools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,6 +77,7 @@ class Honest:
     name: str
     what: str
     loop: Callable[[Run], None]
+    drawn_by: str = ""  # the name that its settings are drawn by, where that is another's
 
     @property
     def file(self) -> str:
@@ -128,9 +130,20 @@ def honest(name: str) -> Callable[[Callable[[Run], None]], Callable[[Run], None]
     return keep
 
 
+def _one_way(loop: Callable[[Run, bool], None], changed: bool) -> Callable[[Run], None]:
+    @functools.wraps(loop)
+    def run_it(run: Run) -> None:
+        loop(run, changed)
+
+    return run_it
+
+
 def innocent(name: str) -> Callable[..., Any]:
     def keep(loop: Callable[[Run, bool], None]) -> Callable[[Run, bool], None]:
-        INNOCENT.append(Innocent(name, (loop.__doc__ or "").strip(), loop))
+        what = (loop.__doc__ or "").strip()
+        INNOCENT.append(Innocent(name, what, loop))
+        for side, changed in (("as it was", False), ("changed", True)):
+            HONEST.append(Honest(f"{name} {side}", what, _one_way(loop, changed), name))
         return loop
 
     return keep

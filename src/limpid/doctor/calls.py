@@ -50,9 +50,15 @@ class Call:
         return [value for value in [*self.args, *named] if is_ids(value)]
 
     @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors that it is given, by the names of `forward`, or by their place where these are not known."""
+        named = dict(zip(self.names or map(str, range(len(self.args))), self.args, strict=False)) | self.kwargs
+        return {name: one for name, one in named.items() if isinstance(one, Tensor)}
+
+    @property
     def mask(self) -> Tensor | None:
-        given = {**dict(zip(self.names, self.args, strict=False)), **self.kwargs}
-        return next((given[name] for name in MASK_NAMES if isinstance(given.get(name), Tensor)), None)
+        given = self.tensors
+        return next((given[name] for name in MASK_NAMES if name in given), None)
 
     @property
     def positions(self) -> Tensor | None:

@@ -239,7 +239,7 @@ class Doctor:
     def _read_reach(self, exam: Exam) -> None:
         """For the description of the loop: which outputs read a token."""
         with self.skipped.noting("which outputs read a token"):
-            self.history.reach = reach(exam)
+            self.history.so_far.reach = reach(exam)
 
     def ended(self, record: StepRecord) -> None:
         """Judge a step."""

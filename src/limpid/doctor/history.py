@@ -73,7 +73,6 @@ class History:
     ranks: RankHistory = field(default_factory=RankHistory)
     facts: LoopFacts | None = None  # of the last step that was read
     sentences: tuple[Line, ...] = ()  # on the same
-    reach: tuple[str, ...] = ()  # of tokens, when the model was examined first
     so_far: SoFar = field(default_factory=SoFar)
     previous: Call | None = None  # the last forward pass of the step before
     reported: bool = False  # whether the loop ever called step()

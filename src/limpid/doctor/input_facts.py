@@ -18,9 +18,8 @@ Key = tuple[str, str]
 
 def of_call(call: Call) -> Iterator[Fact]:
     """Of each tensor."""
-    named = dict(zip(call.names or map(str, range(len(call.args))), call.args, strict=False)) | call.kwargs
-    for name, tensor in named.items():
-        if isinstance(tensor, Tensor) and tensor.ndim and is_readable(tensor):
+    for name, tensor in call.tensors.items():
+        if tensor.ndim and is_readable(tensor):
             yield from _of_tensor(name, tensor.detach())
 
 

@@ -195,10 +195,8 @@ class ModelInfo:
         if not path:
             return False
         beside = dict(self.model.get_submodule(path.rpartition(".")[0]).named_children())
-        own = beside.pop(path.rpartition(".")[2])
-        lists = [
-            one for one in beside.values() if isinstance(one, nn.ModuleList) and len(one) == len(list(own.children()))
-        ]
+        beside.pop(path.rpartition(".")[2])
+        lists = [one for one in beside.values() if isinstance(one, nn.ModuleList) and len(one) == len(self.blocks)]
         return any(p.ndim >= 2 for one in lists for p in one.parameters())
 
     def learns(self, name: str) -> bool:

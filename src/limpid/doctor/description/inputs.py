@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 COMMON = 0.1
 """Share of its places from which on a number is called common."""
+ZEROS = 0.01
+"""Share of exact zeros from which on it is told."""
 MOST = 6
 """Tensors told of a batch that the model is not given."""
 
@@ -32,8 +34,9 @@ def inputs(watched: Watched, record: StepRecord, history: History) -> Iterator[s
         return
     also = f"; of {counted(aside, 'other')} nothing reaches the update" if aside else ""
     yield f"{counted(len(calls), 'forward pass', 'forward passes')} with gradients make an update{also}"
-    for name, tensor in arguments(calls[0]).items():
-        yield f"{name}: {_tensor(name, tensor)}"
+    for name, tensor in calls[0].tensors.items():
+        if tensor.numel():
+            yield f"{name}: {_tensor(name, tensor.detach())}"
     yield from _hidden(calls[0])
     others = [name for name, value in calls[0].kwargs.items() if not isinstance(value, Tensor) and _is_plain(value)]
     if others:
@@ -51,15 +54,11 @@ def _beside(record: StepRecord, calls: list[Call]) -> Iterator[str]:
     given = record.micros[0].given if record.micros else None
     if not isinstance(given, Mapping):
         return
-    seen = {id(one) for call in calls for one in (*call.args, *call.kwargs.values())}
-    named = [(k, v) for k, v in given.items() if isinstance(v, Tensor) and v.numel() and id(v) not in seen]
-    shown = [
-        name
-        for name, value in named
-        if not any(_equal(value, one) for call in calls for one in arguments(call).values())
-    ]
-    for name in shown[:MOST]:
-        yield f"in the batch besides, {name}: {_tensor(str(name), given[name].detach())}"
+    seen = [one for call in calls for one in call.tensors.values()]
+    named = {name: one for name, one in given.items() if isinstance(one, Tensor) and one.numel()}
+    besides = [name for name, one in named.items() if not any(one is other or _equal(one, other) for other in seen)]
+    for name in besides[:MOST]:
+        yield f"in the batch besides, {name}: {_tensor(str(name), named[name].detach())}"
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
@@ -76,12 +75,6 @@ def _hidden(call: Call) -> Iterator[str]:
         yield f"where the mask is 0 the tokens are {listed(list(map(str, hidden)), 8)}; {also}"
 
 
-def arguments(call: Call) -> dict[str, Tensor]:
-    """The tensors that a call is given, by name where that is known."""
-    named = dict(zip(call.names or map(str, range(len(call.args))), call.args, strict=False)) | call.kwargs
-    return {name: one.detach() for name, one in named.items() if isinstance(one, Tensor) and one.numel()}
-
-
 def _is_plain(value: object) -> bool:
     return isinstance(value, bool | int | float | str)
 
@@ -89,22 +82,30 @@ def _is_plain(value: object) -> bool:
 def _tensor(name: str, tensor: Tensor) -> str:
     shape = " × ".join(map(number, tensor.shape)) or "one number"
     described = f"{shape}, {format_of(tensor.dtype)}"
-    if tensor.is_cuda or tensor.is_complex() or tensor.layout != torch.strided:
-        return described if tensor.layout == torch.strided else f"{described}, sparse"
+    if tensor.layout != torch.strided:
+        return f"{described}, sparse"
+    if tensor.is_complex():
+        return described
     if name in MASK_NAMES or tensor.dtype == torch.bool:
-        return f"{described}, {share(float((tensor != 0).double().mean()))} not 0{_first_and_last(tensor)}"
-    if not tensor.is_floating_point():
-        values, counts = tensor.unique(return_counts=True)
-        top = 0 if int(values[0]) < 0 else int(counts.argmax())
-        often = float(counts[top]) / tensor.numel()
-        common = f"; {share(often)} are {int(values[top])}" if often > COMMON or int(values[0]) < 0 else ""
-        return f"{described}, {int(values[0])} to {int(values[-1])}, {number(len(values))} different{common}"
-    x = tensor.double()
-    spread = float(x.std(correction=0))
-    zeros = float((tensor == 0).double().mean())
-    also = f", {share(zeros)} exactly 0" if zeros > 0.01 else ""
+        return f"{described}, {share(float((tensor != 0).float().mean()))} not 0{_first_and_last(tensor)}"
+    return f"{described}, {_measured(tensor) if tensor.is_floating_point() else _counted(tensor)}"
+
+
+def _counted(tensor: Tensor) -> str:
+    """Of whole numbers: which there are, and the one that is told apart, what is below 0 or common."""
+    values, counts = tensor.unique(return_counts=True)
+    least, top = int(values[0]), int(counts.argmax())
+    told = 0 if least < 0 else top if int(counts[top]) > COMMON * tensor.numel() else None
+    also = "" if told is None else f"; {share(float(counts[told]) / tensor.numel())} are {int(values[told])}"
+    return f"{least} to {int(values[-1])}, {number(len(values))} different{also}"
+
+
+def _measured(tensor: Tensor) -> str:
+    """Of measured numbers: mean, deviation, range, zeros."""
+    x, zeros = tensor.float(), float((tensor == 0).float().mean())
+    also = f", {share(zeros)} exactly 0" if zeros > ZEROS else ""
     span = f"{float(x.min()):.3g} to {float(x.max()):.3g}"
-    return f"{described}, mean {float(x.mean()):.3g}, deviation {spread:.3g}, {span}{also}"
+    return f"mean {float(x.mean()):.3g}, deviation {float(x.std(correction=0)):.3g}, {span}{also}"
 
 
 def _first_and_last(mask: Tensor) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from limpid.doctor.data_sheet import row_targets
 from limpid.doctor.description.words import counted, number, share
-from limpid.doctor.loop_facts import ALIKE, FITS, NEAREST, OFFSETS
+from limpid.doctor.loop_facts import ALIKE, FITS, OFFSETS
 
 if TYPE_CHECKING:
     from limpid.doctor.history import History
@@ -26,7 +26,7 @@ SHOWN, LETTERS = 14, 160
 def labels(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
     """Which positions or rows are taught, what, and one row as an example."""
     read = record.taught
-    if not read:
+    if not read or (read[0].ids is None and not _is_of_logits(read)):
         yield from _targets(record)
         return
     rows = sum(one.shape[0] for one in read)
@@ -52,11 +52,9 @@ def labels(watched: Watched, record: StepRecord, history: History) -> Iterator[s
 
 
 def _which(offset: int | None) -> str:
-    token = NEAREST.get(offset, f"the one {offset} places on")
-    return {0: "its own token", 1: "the next token of its row"}.get(
-        offset if offset is not None else -9, f"a token of no fixed place in its inputs ({token})" if offset is None
-        else f"the input {offset} places on",
-    )  # fmt: skip
+    if offset is None:
+        return "a token of no fixed place in its inputs"
+    return {0: "its own token", 1: "the next token of its row"}.get(offset, f"the input {offset} places on")
 
 
 def _places(read: Sequence[LossGradient]) -> Iterator[str]:
@@ -77,6 +75,15 @@ def _places(read: Sequence[LossGradient]) -> Iterator[str]:
         f"labels of a row begin at position {_span(firsts)} and end at {_span(lasts)}, {_span(counts)} of "
         f"{number(read[0].shape[1])} positions{also}"
     )
+
+
+def _is_cross_entropy(read: Sequence[LossGradient]) -> bool:
+    return max(one.misfit for one in read) < FITS
+
+
+def _is_of_logits(read: Sequence[LossGradient]) -> bool:
+    """Whether outputs are scores of classes: the gradient is that of a cross-entropy, of them or of them squashed."""
+    return _is_cross_entropy(read) or bool(read[0].squashed) or bool(read[0].smoothing)
 
 
 def _directions(read: Sequence[LossGradient]) -> Iterator[str]:
@@ -168,7 +175,7 @@ def loss(watched: Watched, record: StepRecord, history: History) -> Iterator[str
     one = read[0]
     if one.inverted:
         yield "its gradient points uphill"
-    exact = max(each.misfit for each in read) < FITS
+    exact = _is_cross_entropy(read)
     if one.squashed:
         yield f"its gradient is that of a cross-entropy of a {one.squashed} of the outputs"
     else:

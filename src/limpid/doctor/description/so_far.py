@@ -29,6 +29,7 @@ class SoFar:
     clips: int = 0  # updates whose gradient was clipped
     reached: int = 0  # those of them in which the limit was reached
     evaluated: int = 0  # updates before which the model was run without gradients
+    reach: tuple[str, ...] = ()  # which outputs read a token, when the model was examined first
     copies: list[weakref.ref[nn.Module]] | None = None  # other models of the same class, once looked for
     begun: str = ""  # sizes of the weights at the first update
 

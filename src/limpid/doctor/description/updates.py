@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.description.words import counted, listed, number, patterns
+from limpid.doctor.fact import shown
 from limpid.doctor.update_facts import settings
 
 if TYPE_CHECKING:
@@ -87,6 +88,4 @@ def _moved(update: UpdateSample, index: int) -> str:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return "/".join(map(_shown, value))
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return shown(value).replace(", ", "/")
