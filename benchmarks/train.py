@@ -1,20 +1,25 @@
 """Training speed: limpid as it trains by default, beside the same model in plain PyTorch, five steps each in turn.
 
-The first of the five is not counted: it finds the caches full of another side's numbers.
+The first of the five is not counted: it finds the caches full of another side's numbers. On a GPU each side is alone
+on it, ten steps to warm up and then as many as are counted, and the most memory that its tensors held is told.
 
 The plain sides are written as PyTorch's tutorials write it: transformers' eager Llama of the same sizes, or a GPT by
 hand (`--model GPT`), cross-entropy on all logits, clip_grad_norm_, torch.optim.AdamW; float32 throughout, or under
 bf16 autocast.
 
-    python benchmarks/train.py [--model default|0.8M|10.7M|GPT|124M] [--rounds 6]
+    python benchmarks/train.py [--model default|0.8M|10.7M|GPT|124M|GPT-2|Llama-2-110M] [--rounds 6] [--profile]
+
+--profile prints where the processor or the GPU spends limpid's steps, kernel by kernel.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -55,6 +60,28 @@ MODELS: dict[str, tuple[ModelConfig, int]] = {
         ),
         16,
     ),
+    "GPT-2": (
+        ModelConfig(
+            vocab_size=50304,
+            d_model=768,
+            num_layers=12,
+            num_heads=12,
+            d_ff=3072,
+            context_length=1024,
+            positions="learned",
+            norm="layer",
+            mlp="plain",
+            activation="gelu",
+            attention_bias=True,
+            attention_output_bias=True,
+            mlp_bias=True,
+        ),
+        16,
+    ),
+    "Llama-2-110M": (
+        ModelConfig(vocab_size=32000, d_model=768, num_layers=12, num_heads=12, d_ff=2048, context_length=1024),
+        16,
+    ),
     "124M": (ModelConfig(vocab_size=50257, d_model=768, num_layers=12, num_heads=12, d_ff=2048, context_length=256), 2),
 }
 """Models and rows per batch."""
@@ -71,9 +98,9 @@ def limpid_side(model: ModelConfig, precision: str, batches: list[MicroBatch], c
 
 
 def plain_side(sizes: ModelConfig, batches: list[MicroBatch], *, autocast: bool, best: bool = False) -> Side:
-    update = TrainConfig().update
+    update, device = TrainConfig().update, best_device()
     torch.manual_seed(0)
-    model = as_written(sizes)
+    model = as_written(sizes).to(device)
     call = torch.compile(model) if best else model
     optimizer = torch.optim.AdamW(
         model.parameters(),
@@ -85,10 +112,11 @@ def plain_side(sizes: ModelConfig, batches: list[MicroBatch], *, autocast: bool,
 
     def one(index: int) -> float:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            made = call(torch.as_tensor(batches[index]["tokens"]))
+        tokens, targets = (torch.as_tensor(batches[index][name]).to(device) for name in ("tokens", "targets"))
+        with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
+            made = call(tokens)
             logits = getattr(made, "logits", made)
-            loss = F.cross_entropy(logits.flatten(0, 1), torch.as_tensor(batches[index]["targets"]).flatten())
+            loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -121,50 +149,104 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="default")
     parser.add_argument("--rounds", type=int, default=6, help="turns of each side, five steps each")
+    parser.add_argument("--profile", action="store_true", help="where limpid's steps spend their time")
     options = parser.parse_args()
     keep_freed_memory()  # as `limpid train` does; it serves both sides here
     model, rows = MODELS[options.model]
     shape, rng = (rows, model.context_length), np.random.default_rng(0)
     batches = []
-    for _ in range((1 + options.rounds) * TURN):
+    for _ in range((2 + options.rounds) * TURN):
         tokens = rng.integers(0, model.vocab_size, (shape[0], shape[1] + 1))
         batches.append(MicroBatch({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}, tuple(range(shape[0]))))
+    sides = make_sides(model, batches)
+    if options.profile:
+        for name, make in sides.items():
+            if name.startswith("limpid") and "fp32" not in name:
+                profile(name, make())
+        return
+    held: dict[str, int] = {}
+    seconds = alone(sides, options.rounds, held) if best_device().type == "cuda" else in_turns(sides, options.rounds)
+    report(options.model, model, shape, seconds, held)
+
+
+def make_sides(model: ModelConfig, batches: list[MicroBatch]) -> dict[str, Callable[[], Side]]:
+    """What is measured, each made when its turn comes."""
     precision = resolve("auto", best_device())
-    sides = {
-        "plain PyTorch, fp32": plain_side(model, batches, autocast=False),
-        "plain PyTorch, bf16 autocast": plain_side(model, batches, autocast=True),
-        "the same, compiled, fused AdamW": plain_side(model, batches, autocast=True, best=True),
-        "limpid, fp32": limpid_side(model, "fp32", batches),
+    sides: dict[str, Callable[[], Side]] = {
+        "plain PyTorch, fp32": partial(plain_side, model, batches, autocast=False),
+        "plain PyTorch, bf16 autocast": partial(plain_side, model, batches, autocast=True),
+        "the same, compiled, fused AdamW": partial(plain_side, model, batches, autocast=True, best=True),
+        "limpid, fp32": partial(limpid_side, model, "fp32", batches),
     }
     if precision != "fp32":
-        sides[f"limpid, {precision}"] = limpid_side(model, precision, batches)
-        sides[f"limpid, {precision}, compiled"] = limpid_side(model, precision, batches, compiled=True)
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in range(1 + options.rounds):  # in the first turn they allocate, and compile
-        for name, side in sides.items():
+        sides[f"limpid, {precision}"] = partial(limpid_side, model, precision, batches)
+        sides[f"limpid, {precision}, compiled"] = partial(limpid_side, model, precision, batches, compiled=True)
+    return sides
+
+
+def in_turns(sides: dict[str, Callable[[], Side]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of every step but the first of a turn, all sides in one process."""
+    made = {name: make() for name, make in sides.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in made}
+    for turn in range(1 + rounds):  # in the first turn they allocate, and compile
+        for name, side in made.items():
             for index in range(turn * TURN, (turn + 1) * TURN):
                 start = time.perf_counter()
                 side(index)
                 if turn and index % TURN:
                     seconds[name].append(time.perf_counter() - start)
-    report(options.model, model, shape, seconds)
+    return seconds
 
 
-def report(name: str, model: ModelConfig, shape: tuple[int, int], seconds: dict[str, list[float]]) -> None:
+def alone(sides: dict[str, Callable[[], Side]], rounds: int, held: dict[str, int]) -> dict[str, list[float]]:
+    """Seconds of every step after the first ten, one side after the other, and the bytes that its tensors held."""
+    seconds: dict[str, list[float]] = {}
+    for name, make in sides.items():
+        side, seconds[name] = make(), []
+        for index in range((2 + rounds) * TURN):
+            start = time.perf_counter()
+            side(index)
+            if index >= 2 * TURN:
+                seconds[name].append(time.perf_counter() - start)
+        held[name] = torch.cuda.max_memory_allocated()
+        del side
+        gc.collect()
+        torch.compiler.reset()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    return seconds
+
+
+def profile(name: str, side: Side) -> None:
+    """The kernels and calls of three steps that take longest."""
+    for index in range(TURN):
+        side(index)
+    kind = "cuda" if best_device().type == "cuda" else "cpu"
+    activities = [torch.profiler.ProfilerActivity.CPU, *[torch.profiler.ProfilerActivity.CUDA] * (kind == "cuda")]
+    with torch.profiler.profile(activities=activities) as seen:
+        for index in range(TURN, TURN + 3):
+            side(index)
+    print(f"{name}, three steps")
+    print(seen.key_averages().table(sort_by=f"self_{kind}_time_total", row_limit=30, max_name_column_width=70))
+
+
+def report(
+    name: str, model: ModelConfig, shape: tuple[int, int], seconds: dict[str, list[float]], held: dict[str, int]
+) -> None:
     tokens = shape[0] * shape[1]
     flops = 3 * tokens * flops_per_token(model, shape[1])
     peak = measured_peak(torch.bfloat16, best_device())
     size = f"{parameter_count(model) / 1e6:.1f} M parameters, {shape[0]} × {shape[1]} tokens a step"
     table = Table(title=f"{name}: {size}, {torch.get_num_threads()} threads")
-    for column in ("side", "ms/step", "fastest … slowest", "tokens/s", "× fp32", "of bf16 peak"):
+    for column in ("side", "ms/step", "fastest … slowest", "tokens/s", "× fp32", "of bf16 peak", *["GB"] * bool(held)):
         table.add_column(column, justify="left" if column == "side" else "right")
     base = seconds["plain PyTorch, fp32"]
     for side, taken in seconds.items():
         middle = statistics.median(taken)
         ratio = statistics.median(b / t for b, t in zip(base, taken, strict=True))
         table.add_row(
-            side, f"{1e3 * middle:.0f}", f"{1e3 * min(taken):.0f} … {1e3 * max(taken):.0f}", f"{tokens / middle:,.0f}",
-            f"{ratio:.2f}", f"{flops / middle / peak:.0%}",
+            side, f"{1e3 * middle:.1f}", f"{1e3 * min(taken):.1f} … {1e3 * max(taken):.1f}", f"{tokens / middle:,.0f}",
+            f"{ratio:.2f}", f"{flops / middle / peak:.0%}", *[f"{held[side] / 1e9:.2f}" for _ in held if _ == side],
         )  # fmt: skip
     Console(width=120).print(table)
     print(f"bf16 matrix products reach {peak / 1e9:,.0f} GFLOP/s here; a step is {flops / 1e9:,.1f} GFLOP of them")

@@ -12,6 +12,7 @@ import gc
 import json
 import logging
 import multiprocessing
+import os
 import time
 import warnings
 from collections.abc import Iterable
@@ -26,6 +27,7 @@ from benchmarks.doctor.faults import FAULTS
 from benchmarks.doctor.healthy import HEALTHY, Healthy
 from benchmarks.doctor.judge import judge
 from benchmarks.doctor.models import ARCHITECTURES
+from benchmarks.doctor.settings import DEVICE
 from benchmarks.doctor.table import markdown, summary
 from rich.console import Console
 from rich.progress import Progress
@@ -161,6 +163,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write everything found here")
     parser.add_argument("--resume", action="store_true", help="keep what the JSON holds, run only what it does not")
     parser.add_argument("--table", type=Path, help="put the table into this document, between its marks")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the runs take place")
     parser.add_argument("--verbose", action="store_true", help="one line per run")
     options = parser.parse_args()
     odd = [kind for kind in options.kinds if kind not in KINDS]
@@ -171,6 +174,7 @@ def main() -> None:
         parser.error(f"no architecture {', '.join(unknown)}: choose from {', '.join(ARCHITECTURES)}")
     if not list(chosen(options.only)):
         parser.error(f"nothing is called {', '.join(options.only)}: choose from {', '.join(CASES)}")
+    os.environ[DEVICE] = options.device
     console = Console(width=160)
     results = run(options, console)
     if options.json:

@@ -47,11 +47,13 @@ class Loop:
     # what there is before the first step
 
     def prepare(self) -> None:
-        self.model = self.build()
+        self.model = self.build().to(self.settings.device)
         self.optimizer = self.make_optimizer()
         self.scheduler = self.make_scheduler()
         scale = self.settings.initial_scale
-        self.scaler = torch.amp.GradScaler("cpu", scale, growth_interval=50) if self.settings.scaled else None
+        self.scaler = (
+            torch.amp.GradScaler(self.settings.device, scale, growth_interval=50) if self.settings.scaled else None
+        )
         self.change()
         torch.manual_seed(1000 + self.seed)
 
@@ -97,7 +99,8 @@ class Loop:
 
     def batch(self, step: int, micro: int) -> Any:
         """Inputs, and the next token of each as its target."""
-        return self.shifted(self.tokens(step, micro), step, micro)
+        inputs, targets = self.shifted(self.tokens(step, micro), step, micro)
+        return inputs.to(self.settings.device), targets.to(self.settings.device)
 
     def tokens(self, step: int, micro: int) -> Tensor:
         s = self.settings
@@ -161,7 +164,7 @@ class Loop:
     def step(self) -> tuple[Tensor, list[Any]]:
         batches = [self.batch(self.number, j) for j in range(self.settings.micro_batches)]
         self.labels = max(1, sum(count_labels(batch) for batch in batches))
-        loss = torch.zeros(())
+        loss = torch.zeros((), device=self.settings.device)
         for self.micro, batch in enumerate(batches):
             loss = loss + self.micro_step(batch)
         self.unscale()
@@ -197,7 +200,7 @@ class Loop:
         """Mean loss in nats of the true next tokens on rows never trained on; infinite when it is not a number."""
         s, training = self.settings, self.model.training
         self.model.eval()
-        tokens = held_out(s.text, s.vocab, count, s.positions)
+        tokens = held_out(s.text, s.vocab, count, s.positions).to(s.device)
         logits = Loop.forward(self, (tokens[:, :-1],))
         loss = float(F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten()))
         self.model.train(training)

@@ -8,7 +8,8 @@ default   what `limpid train` trains when nothing is said, 2.6M parameters on 16
 Each side is a process of its own, for what the doctor wraps is wrapped for a whole process; they take steps in turn,
 and one waits while the other works. The doctor looks closer at some steps than at others, so two numbers: the median
 over steps, and the sum over a run from its very first step, which holds the examination and the closer looks; these
-become rarer, so that a longer run has less of both. Memory is the largest resident set of each process.
+become rarer, so that a longer run has less of both. Memory is the largest resident set of each process, on a GPU
+(where LIMPID_BENCHMARK_DEVICE is cuda) the most that its tensors held there.
 """
 
 from __future__ import annotations
@@ -105,7 +106,12 @@ def work(options: argparse.Namespace) -> None:
         began = time.perf_counter()
         step(int(line))
         print(time.perf_counter() - began, flush=True)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+    print(
+        torch.cuda.max_memory_allocated() / 2**20
+        if on_gpu
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    )
 
 
 class Side:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 
 import torch
+
+DEVICE = "LIMPID_BENCHMARK_DEVICE"
+"""Variable of the environment that says where runs take place: cpu or cuda."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Settings:
     text: str = "text"  # which stream of tokens, see data.py
     labels: str = "all"  # "few" as in instruction tuning, "uneven" over micro-batches, "documents" with padding
     pretrained_steps: int = 0  # start from weights trained for so long
+    device: str = field(default_factory=lambda: os.environ.get(DEVICE, "cpu"))
 
     @property
     def labels_per_step(self) -> int:

@@ -147,14 +147,17 @@ def options_of(kind: type[Any], section: str = "") -> Iterator[Option]:
 
 def field_texts(kind: type[Any]) -> dict[str, str]:
     """The string that stands below each field of a dataclass, and of those that it extends."""
-    written = (one for one in kind.__mro__[-2::-1] if one.__module__ != "types")  # made by dataclasses.make_dataclass
-    return {name: text for one in written for name, text in _own_texts(one).items()}
+    return {name: text for one in kind.__mro__[-2::-1] for name, text in _own_texts(one).items()}
 
 
 @functools.cache  # reads and parses a file, and an option's help is asked for several times
 def _own_texts(kind: type[Any]) -> dict[str, str]:
-    """The same of the fields that stand in a class itself."""
-    body: ast.ClassDef = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]  # type: ignore[assignment]
+    """The same of the fields that stand in a class itself; one that dataclasses.make_dataclass made has no text."""
+    try:
+        source = inspect.getsource(kind)
+    except OSError:
+        return {}
+    body: ast.ClassDef = ast.parse(textwrap.dedent(source)).body[0]  # type: ignore[assignment]
     texts = {}
     for field, text in itertools.pairwise(body.body):
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):

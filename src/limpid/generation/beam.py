@@ -12,7 +12,6 @@ from limpid.generation.decoder import Decoder
 from limpid.generation.detokenize import Detokenizer
 from limpid.generation.sampling import penalised
 from limpid.generation.watermark import greened
-from limpid.model import Cache
 
 if TYPE_CHECKING:
     from limpid.data.tokenizer import Tokenizer
@@ -29,7 +28,7 @@ def beam_search(model: Decoder, tokenizer: Tokenizer, prompt: Prompt, sampling: 
     room = min(sampling.max_new_tokens, model.config.context_length - len(prompt_tokens) + 1)
     beams = sampling.num_beams
     require_room(model.config, beams, len(prompt_tokens) + room, model.compute.itemsize)
-    cache = Cache(model.config, 1, len(prompt_tokens) + room, model.compute, None)
+    cache = model.cache(1, len(prompt_tokens) + room)
     inputs = torch.tensor([prompt_tokens])
     running: list[tuple[float, list[int]]] = [(0.0, [])]
     finished: list[tuple[float, list[int]]] = []

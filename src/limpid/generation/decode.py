@@ -169,7 +169,7 @@ def _read(model: Decoder, rows: Sequence[Sequence[int]], capacity: int) -> tuple
     longest = max(map(len, distinct))
     padding = torch.tensor([longest - len(prompt) for prompt in distinct])
     inputs = torch.tensor([[0] * (longest - len(prompt)) + [*prompt] for prompt in distinct])
-    cache = Cache(model.config, len(distinct), capacity, model.compute, padding if padding.any() else None)
+    cache = model.cache(len(distinct), capacity, padding if padding.any() else None)
     logits = model(inputs, cache, last_only=True)
     if len(distinct) < len(rows):
         places = torch.tensor([distinct[tuple(row)] for row in rows])

@@ -55,7 +55,9 @@ class Decoder:
         model = in_format_of_weights(model)
         self.model, self.config, self.compute = model.eval(), model.config, model.compute
         self.position_decoder = None
-        if self.compute in COMPILED_FORMATS and model.embed.tokens.weight.dtype == self.compute:
+        kept = model.embed.tokens.weight
+        self.device = kept.device
+        if self.compute in COMPILED_FORMATS and kept.dtype == self.compute and kept.device.type == "cpu":
             from limpid.generation.cpu.position import PositionDecoder
 
             self.position_decoder = PositionDecoder(model, resolve_format(model, weights))
@@ -65,6 +67,10 @@ class Decoder:
         """A decoder of `model`, which may be one already."""
         return model if isinstance(model, Decoder) else cls(model)
 
+    def cache(self, batch: int, capacity: int, padding: Int[Tensor, " batch"] | None = None) -> Cache:
+        """Room for keys and values, where the weights lie."""
+        return Cache(self.config, batch, capacity, self.compute, padding, self.device)
+
     def __call__(
         self,
         tokens: Int[Tensor, "batch position"],
@@ -72,7 +78,7 @@ class Decoder:
         last_only: bool = True,
         observe: Observe | None = None,
     ) -> Float[Tensor, "batch _ vocab"]:
-        """Logits of `tokens`, which continue what the cache holds.
+        """Logits of `tokens`, which continue what the cache holds; on the processor, where the next one is drawn.
 
         Raises  IndexError beyond the context, where no position was learned or tabulated
         """
@@ -82,5 +88,5 @@ class Decoder:
             raise IndexError(f"position {last} lies outside the context of {self.config.context_length}")
         if tokens.shape[1] == 1 and self.position_decoder is not None:
             return self.position_decoder(tokens, cache, observe)
-        logits: Tensor = self.model(tokens, cache, last_only, observe=observe)
-        return logits
+        logits: Tensor = self.model(tokens.to(self.device), cache, last_only, observe=observe)
+        return logits.cpu()

@@ -29,7 +29,7 @@ class Cache:
         shape = (config.num_layers, batch, config.sizes.num_kv_heads, capacity, config.sizes.d_head)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
-        self.padding = padding
+        self.padding = None if padding is None else padding.to(device)
         self.batch, self.length = batch, 0
 
     def extend(self, block: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,7 +78,7 @@ class Cache:
     def replace(self, row: int, other: Cache, place: int = 0) -> None:
         """Let `row` go on from row `place` of `other` instead, aligned at its end with the others."""
         if self.padding is None:
-            self.padding = torch.zeros(self.batch, dtype=torch.int64)
+            self.padding = torch.zeros(self.batch, dtype=torch.int64, device=self.keys.device)
         unused = 0 if other.padding is None else int(other.padding[place])
         held = slice(unused, other.length)
         self._move(max(0, other.length - unused - self.length))
@@ -100,6 +100,7 @@ class Cache:
 
     def select(self, rows: Int[Tensor, " batch"]) -> None:
         """Reorder or repeat rows, as a beam search does."""
+        rows = rows.to(self.keys.device)
         self.keys, self.values = self.keys[:, rows], self.values[:, rows]
         self.padding = None if self.padding is None else self.padding[rows]
         self.batch = len(rows)
@@ -115,6 +116,7 @@ class Cache:
             if place != row:
                 for stored in (self.keys, self.values):
                     stored[:, place, :, : self.length] = stored[:, row, :, : self.length]
-        self.padding = None if self.padding is None else self.padding[torch.tensor(order, dtype=torch.int64)]
+        if self.padding is not None:
+            self.padding = self.padding[torch.tensor(order, dtype=torch.int64, device=self.padding.device)]
         self.batch = len(order)
         return order

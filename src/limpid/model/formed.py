@@ -30,7 +30,7 @@ class Again:
         self.form, self.sources = form, sources
         self.held = None
         if any(one.requires_grad and not one.is_leaf for one in sources):
-            self.sources, self.held = (), _Hold.apply(*sources).grad_fn
+            self.sources, self.held = (), _Hold.apply(*sources)  # the result, for its node lives no longer than it
         self.readers = self.left = 0
         self.formed: Tensor | None = None
 
@@ -38,7 +38,7 @@ class Again:
         """The array, for one of its readers; the last of them lets it go."""
         if self.formed is None:
             with torch.no_grad():
-                sources = self.sources if self.held is None else self.held.saved_tensors
+                sources = self.sources if self.held is None else self.held.grad_fn.saved_tensors
                 self.formed, self.left = self.form(*sources), self.readers
         formed, self.left = self.formed, self.left - 1
         if self.left <= 0:
