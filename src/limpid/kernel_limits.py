@@ -1,5 +1,8 @@
 """Sizes at which the kernels change what they hold in memory: the kernels obey them, the planner counts with them."""
 
+from functools import cache
+from importlib.util import find_spec
+
 from limpid.native.build import missing
 
 LANES = 16
@@ -14,14 +17,17 @@ TILE_BYTES = 1 << 21
 """Weights that it forms at a time: they stay in the caches until they are read."""
 LOGITS_BYTES = 1 << 26
 """Logits that the fused loss holds at a time: enough for whole matrix products, little beside what a block saves."""
+LOGITS_BYTES_ON_GPU = 1 << 29
+"""The same on a graphics processor, where products are larger before they are whole."""
 CHUNK_LOGITS = 1 << 19
 """Logits whose softmax is computed at a time, at least of `CHUNK_ROWS` rows: they stay in the processor's cache."""
 CHUNK_ROWS = 128
 
 
-def logits_rows(vocab_size: int, itemsize: int) -> int:
-    """How many rows of logits a fused loss forms at a time."""
-    return max(1, LOGITS_BYTES // (vocab_size * itemsize))
+def logits_rows(vocab_size: int, itemsize: int, device: str = "cpu") -> int:
+    """How many rows of logits a fused loss forms at a time on such a device."""
+    held = LOGITS_BYTES if device == "cpu" else LOGITS_BYTES_ON_GPU
+    return max(1, held // (vocab_size * itemsize))
 
 
 def softmax_rows(vocab_size: int) -> int:
@@ -45,3 +51,9 @@ has_native_attention._dynamo_marked_constant = True  # type: ignore[attr-defined
 def has_native_loss(precision: str) -> bool:
     """Whether the softmax of logits in this format is limpid's own kernel here, which forms it in their place."""
     return precision == "bf16" and not missing()
+
+
+@cache
+def has_triton() -> bool:
+    """Whether Triton, which comes with PyTorch for graphics processors, is installed: kernels for them are in it."""
+    return find_spec("triton") is not None

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 
 import limpid
+from limpid.model.kernels import triton_cross_entropy
+from limpid.quantities import NO_LABEL
 from limpid.run import Run
 
 pytestmark = [
@@ -92,3 +95,18 @@ def test_it_is_tuned_there(data: Path, objective: str) -> None:
         objective, "base", "rows.jsonl", {"run": {"max_steps": 3, "batch_size": 2}, "tune": tune}, "tuned"
     )
     assert limpid.trace(run, step=2).step.verdict.agrees
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("vocabulary", [37, 5000])
+def test_the_loss_of_rows_of_logits_in_one_kernel(dtype: torch.dtype, vocabulary: int) -> None:
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(64, vocabulary, device="cuda")).to(dtype)
+    targets = torch.randint(vocabulary, (64,), device="cuda")
+    targets[5], targets[6], targets[7] = NO_LABEL, 0, vocabulary - 1
+    exact = logits.double().requires_grad_()
+    wanted = F.cross_entropy(exact, targets, ignore_index=NO_LABEL, reduction="none")
+    (0.25 * wanted.sum()).backward()
+    losses = triton_cross_entropy.row_losses(logits, targets, 0.25)
+    torch.testing.assert_close(losses.double(), wanted.detach(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(logits.double(), exact.grad, rtol=torch.finfo(dtype).eps, atol=1e-7)

@@ -119,3 +119,20 @@ def test_an_infinite_norm_of_finite_gradients_moves_nothing_in_float16() -> None
     assert not update(optimizer, scaler, 0.1, finite=math.isfinite(norm))
     assert torch.equal(model.weight, before)
     assert not optimizer.state
+
+
+@pytest.mark.parametrize("kind", [optimizers.AdamW, optimizers.Adam])
+def test_whether_gradients_are_finite_may_lie_on_the_device(kind: type[torch.optim.Optimizer]) -> None:
+    """The kernel asks a tensor, so that nobody waits for it: it moves what a number would, and nothing if it is not."""
+    pairs = []
+    for on_device in (True, False):
+        torch.manual_seed(0)
+        weight = nn.Parameter(torch.randn(5, 3))
+        optimizer = kind([weight], lr=0.1, fused=True)
+        scaler = torch.amp.GradScaler("cpu", enabled=False)
+        for finite in (True, False, True):
+            weight.grad = torch.randn(5, 3) * (1.0 if finite else math.nan)
+            assert update(optimizer, scaler, 0.1, finite=torch.tensor(finite) if on_device else finite) is finite
+        pairs.append((weight, *(optimizer.state[weight][name] for name in ("exp_avg", "exp_avg_sq", "step"))))
+    for one, other in zip(*pairs, strict=True):
+        assert torch.equal(one, other)

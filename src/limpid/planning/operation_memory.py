@@ -16,10 +16,12 @@ from limpid.kernel_limits import (
     CHUNK_LOGITS,
     CHUNK_ROWS,
     LOGITS_BYTES,
+    LOGITS_BYTES_ON_GPU,
     MATERIALISED_POSITIONS,
     TILE_BYTES,
     has_native_attention,
     has_native_loss,
+    has_triton,
     keeps_no_weights,
 )
 from limpid.planning.figure import Number
@@ -72,11 +74,15 @@ class Kernels(NamedTuple):
     mixing: Mixing
     native_loss: bool
     """Whether the loss is limpid's own kernel, which holds no softmax."""
+    logits_bytes: int
+    """Logits that the loss holds at a time."""
 
 
 def kernels_of(config: TrainConfig, on_processor: bool) -> Kernels:
     """The kernels on this machine's device."""
-    return Kernels(_mixing_of(config, on_processor), on_processor and has_native_loss(config.run.precision))
+    native_loss = has_native_loss(config.run.precision) if on_processor else has_triton()
+    held = LOGITS_BYTES if on_processor else LOGITS_BYTES_ON_GPU
+    return Kernels(_mixing_of(config, on_processor), native_loss, held)
 
 
 def _mixing_of(config: TrainConfig, on_processor: bool) -> Mixing:
@@ -136,7 +142,7 @@ def _rows(model: ModelConfig, kernels: Kernels, recomputed: bool) -> Iterator[Ro
     untied = "0" if model.tied else "vocab * d"
     gradient = "" if model.tied or model.lora_rank else " + vocab * d * p"
     copies = 1 if model.lora_rank else 2  # of the matrix, and its gradient, in the format of products
-    logits = f"min(tokens * vocab * c, {LOGITS_BYTES})"
+    logits = f"min(tokens * vocab * c, {kernels.logits_bytes})"
     softmax = f"min(tokens, max({CHUNK_ROWS}, {CHUNK_LOGITS} // vocab)) * vocab * max(4, p)"
     logits += "" if kernels.native_loss else f" + {softmax}"
     yield Row("logits, loss", f"tokens * d * c{gradient}",

@@ -227,7 +227,7 @@ def _kernels(model: Transformer, batch: Sequence[MicroBatch]) -> dict[str, objec
         "attention": attention,
         "activation": "native" if own else "pytorch",
         "blocks": "eager" if model.compiled is None else "compiled",
-        "logits_rows": logits_rows(config.vocab_size, compute.itemsize),
+        "logits_rows": logits_rows(config.vocab_size, compute.itemsize, device.type),
     }
 
 

@@ -70,14 +70,15 @@ def step(
     norm = clip(state.model, state.optimizer, state.scaler, config.update.max_grad_norm, state.pipeline)
     state.mesh.at(number, "update")
     rate = learning_rate(number, config.run.max_steps, config.update)
-    updated = update(state.optimizer, state.scaler, rate, finite=math.isfinite(norm))
+    finite = norm.isfinite() if isinstance(norm, torch.Tensor) else math.isfinite(norm)
+    updated = update(state.optimizer, state.scaler, rate, finite=finite)
     state.step, state.updates = number, state.updates + updated
     if updated:
         average.move(state.average, state.model, config.update, state.updates)
     shares = state.mesh.joined([float(loss.value) for loss in losses], len(batch))
     labels = tuple(objective.labels(micro) for micro in batch)
     metrics = metrics_of(losses, state.mesh, len(batch))
-    return Outcome(number, sum(shares), shares, labels, norm, rate, scale, updated, metrics)
+    return Outcome(number, sum(shares), shares, labels, float(norm), rate, scale, updated, metrics)
 
 
 def backward(
@@ -94,7 +95,8 @@ def backward(
     They are left multiplied by the loss scale.
     """
     mode = Mode(path, observe, state.scaler.get_scale())
-    state.model.train()
+    if not state.model.training:  # asking every module takes a millisecond
+        state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
     labels, losses = max(1, sum(objective.labels(micro) for micro in batch)), []
     mine = state.mesh.share(list(enumerate(batch)))

@@ -92,8 +92,9 @@ def clip(
     scaler: torch.amp.GradScaler,
     max_grad_norm: float | None,
     pipeline: Pipeline | None = None,
-) -> float:
-    """Undo the loss scale and scale all gradients down to the global norm `max_grad_norm`; returns the norm before."""
+) -> float | Tensor:
+    """Undo the loss scale and scale all gradients down to the global norm `max_grad_norm`; returns the norm before,
+    which on a graphics processor is not waited for."""
     scaler.unscale_(optimizer)
     most = math.inf if max_grad_norm is None else max_grad_norm
     own = optimizer.norm() if isinstance(optimizer, AdamW) and pipeline is None else None
@@ -102,22 +103,32 @@ def clip(
             torch._foreach_mul_(optimizer.gradients(), scale)
         return own
     if pipeline is None:
-        return float(whole(torch.nn.utils.clip_grad_norm_(model.parameters(), most)))
+        norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), most))
+        return norm if norm.device.type == "cuda" else float(norm)
     pipeline.share_overflow(scaler, optimizer)
     norm = pipeline.grad_norm()
     torch.nn.utils.clip_grads_with_norm_(model.parameters(), most, norm)
     return float(norm)
 
 
-def update(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, rate: float, *, finite: bool) -> bool:
-    """Move every parameter by its rule, unless a gradient is not finite: then nothing moves. Returns whether it did."""
+def update(
+    optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, rate: float, *, finite: bool | Tensor
+) -> bool:
+    """Move every parameter by its rule, unless a gradient is not finite: then nothing moves. Returns whether it did.
+
+    Where `finite` lies on a graphics processor the kernel of the update asks it there, and the step waits after it.
+    """
     for group in optimizer.param_groups:
         group["lr"] = rate
-    if finite:
+    if isinstance(finite, Tensor) and isinstance(optimizer, AdamW | Adam) and not scaler.is_enabled():
+        optimizer.found_inf = (~finite).float()  # type: ignore[union-attr]  # where PyTorch's fused kernels look for it
+        optimizer.step()
+        del optimizer.found_inf  # type: ignore[union-attr]
+    elif finite:
         scaler.step(optimizer)
     if scaler.is_enabled():
         scaler.update()  # float16: lowers the scale when a gradient overflowed
-    return finite
+    return bool(finite)
 
 
 def read_moments(model: nn.Module, optimizer: torch.optim.Optimizer, update: UpdateConfig) -> dict[str, Tensor]:

@@ -10,8 +10,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from limpid import kernel_limits
-from limpid.model.kernels import native_cross_entropy
+from limpid.model.kernels import native_cross_entropy, triton_cross_entropy
 from limpid.quantities import NO_LABEL
+
+KERNELS = (native_cross_entropy, triton_cross_entropy)
+"""Kernels of limpid's own for the softmax of the logits, its loss and its gradient, each where it serves."""
 
 
 def linear_cross_entropy(
@@ -40,16 +43,17 @@ class LinearCrossEntropy(torch.autograd.Function):
         wide = torch.promote_types(hidden.dtype, torch.float32)
         with_gradient = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         x_bar, weight_bar = torch.empty_like(x), None
-        count = kernel_limits.logits_rows(weight.shape[0], weight.dtype.itemsize)
+        count = kernel_limits.logits_rows(weight.shape[0], weight.dtype.itemsize, x.device.type)
         total, buffer = x.new_zeros((), dtype=wide), None
-        if not (with_gradient and native_cross_entropy.serves(x)):
+        own = next((kernel for kernel in KERNELS if with_gradient and kernel.serves(x)), None)
+        if own is None:
             chunk_rows = kernel_limits.softmax_rows(weight.shape[0])
             buffer = x.new_empty((max(1, min(chunk_rows, len(x))), weight.shape[0]), dtype=wide)
         for rows, answers, bar in zip(x.split(count), targets.split(count), x_bar.split(count), strict=True):
             logits = rows @ weight.T
-            if buffer is None:
-                total += native_cross_entropy.row_losses(logits, answers, scale / labels).sum()
-            else:
+            if own is not None:
+                total += own.row_losses(logits, answers, scale / labels).sum()
+            elif buffer is not None:
                 total += _rows_loss(logits, answers, scale / labels, buffer, with_gradient)
             if with_gradient:
                 torch.mm(logits, weight, out=bar)

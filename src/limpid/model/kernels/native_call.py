@@ -44,11 +44,16 @@ class Call:
     """
 
     def __init__(
-        self, name: str, function: Callable[..., Any], shapes: Callable[..., Any], mutates: Sequence[str] = ()
+        self,
+        name: str,
+        function: Callable[..., Any],
+        shapes: Callable[..., Any],
+        mutates: Sequence[str] = (),
+        device: str = "CPU",
     ) -> None:
         self.function = function
         LIBRARY.define(name + torch.library.infer_schema(function, mutates_args=mutates))
-        LIBRARY.impl(name, function, "CPU")
+        LIBRARY.impl(name, function, device)
         LIBRARY._register_fake(name, shapes)
         self.operation = getattr(torch.ops.limpid, name).default
 

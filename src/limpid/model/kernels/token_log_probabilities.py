@@ -50,7 +50,9 @@ class TokenLogProbabilities(torch.autograd.Function):
         weight, wide = matrix.to(hidden.dtype), torch.promote_types(hidden.dtype, torch.float32)
         log_p, largest, mass, entropy = (x.new_empty((len(x), 1), dtype=wide) for _ in range(4))
         buffer = _buffer(x, weight, wide)
-        for rows in _parts(slice(0, len(x)), kernel_limits.logits_rows(weight.shape[0], weight.dtype.itemsize)):
+        for rows in _parts(
+            slice(0, len(x)), kernel_limits.logits_rows(weight.shape[0], weight.dtype.itemsize, x.device.type)
+        ):
             logits = x[rows] @ weight.T
             for of, part, p in _chunks(rows, logits, buffer):
                 at_target = part.gather(1, target[of]).to(wide)
@@ -74,7 +76,9 @@ class TokenLogProbabilities(torch.autograd.Function):
         bars = log_p_bar.flatten()[labelled, None].to(mass.dtype) / ctx.temperature
         x_bar, matrix_bar = torch.empty_like(x), torch.zeros_like(matrix) if ctx.needs_input_grad[1] else None
         buffer = _buffer(x, weight, mass.dtype)
-        for rows in _parts(slice(0, len(x)), kernel_limits.logits_rows(weight.shape[0], weight.dtype.itemsize)):
+        for rows in _parts(
+            slice(0, len(x)), kernel_limits.logits_rows(weight.shape[0], weight.dtype.itemsize, x.device.type)
+        ):
             logits = x[rows] @ weight.T
             for of, part, p in _chunks(rows, logits, buffer):
                 p = p.copy_(part).sub_(largest[of]).div_(ctx.temperature).exp_()
