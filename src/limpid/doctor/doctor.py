@@ -20,6 +20,7 @@ from limpid.doctor.baseline.loop_sketcher import Both, LoopSketcher
 from limpid.doctor.calls import Call
 from limpid.doctor.description import Description, Line, reach
 from limpid.doctor.exam import Exam, examine
+from limpid.doctor.expected import Expected
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.finding_log import FindingLog
 from limpid.doctor.history import History
@@ -30,6 +31,7 @@ from limpid.doctor.ranks import Ranks
 from limpid.doctor.replay import nan_replay
 from limpid.doctor.rule import ASKS, Probe, Rule, functions
 from limpid.doctor.rules import RULES
+from limpid.doctor.rules import expected as not_as_expected
 from limpid.doctor.rules.labels import copies, own_token
 from limpid.doctor.rules.token_ids import classes_of_loss, ids_of_call
 from limpid.doctor.step_record import StepRecord
@@ -68,11 +70,13 @@ class Doctor:
         tokenizer: Any = None,
         tuning: Tuning | None = None,
         baseline: str | Path | list[str | Path] | None = None,
+        expected: Mapping[str, Any] | str | Path | None = None,
     ) -> None:
         """`tokenizer` is the model's own, of limpid or transformers; `tuning` what a run of limpid says of itself.
 
         baseline  file of what the loop does: a run that finds none writes it, and later runs are held against it; of
                   several files the runs that worked are held together, and the first that is missing is written
+        expected  what the loop is meant to do, as a table or a TOML file: what is seen to be otherwise is said
         """
         self.rules = _chosen(rules)
         probes = frozenset(probe for rule in self.rules for probe in rule.needs)  # what none needs is not measured
@@ -81,6 +85,7 @@ class Doctor:
         self.watched = Watched(
             self.info, optimizers, schedulers, scaler, total_steps, pretrained, steps_per_epoch, tuning, tokenizer,
             None if baseline is None or not _is_first() else Baseline([user_path(one) for one in _several(baseline)]),
+            None if expected is None else Expected.read(expected),
         )  # fmt: skip
         self.log = FindingLog(None if output is None else user_path(output), say, writer)
         self.skipped = Skipped(self.log.skipped)
@@ -179,6 +184,11 @@ class Doctor:
                 self.recorder.end()
         if self.sketcher is not None:
             self.sketcher.close()
+        if self.watched.expected is not None:
+            with self.skipped.noting("expected"):
+                record = self.recorder.record
+                found = self.watched.expected.judged(self.watched, record, self.history, "end")
+                self._add(not_as_expected.told(found, self.recorder.steps))
         if self.watched.baseline is not None:
             with self.skipped.noting("baseline"):
                 self.watched.baseline.close()

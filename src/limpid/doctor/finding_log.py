@@ -34,6 +34,11 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     )
 
 
+def _about(finding: Finding) -> str:
+    """The rule, and of what was said of a loop which of it: a rule speaks once of one thing."""
+    return f"{finding.rule} {finding.evidence.get('key', '')}".rstrip()
+
+
 def explains(first: Finding, second: Finding) -> bool:
     """Whether `second` is a consequence of `first`: its rule is one, and it did not come earlier."""
     if first is second or first.severity == "notice" or first.rule not in RULES:
@@ -67,9 +72,10 @@ class FindingLog:
         for finding in findings:
             if finding.severity == "notice" and finding.rule in RULES and RULES[finding.rule].family == COMPARED:
                 self.compared.setdefault(str(finding.evidence.get("part")), finding)
-            old = self.by_rule.get(finding.rule)
+            about = _about(finding)
+            old = self.by_rule.get(about)
             if old is None or SEVERITIES.index(old.severity) < SEVERITIES.index(finding.severity):
-                self.by_rule[finding.rule] = finding
+                self.by_rule[about] = finding
                 if self.first:
                     self._report(finding)
 

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from limpid.doctor.baseline import Baseline
 from limpid.doctor.chat_form import ChatForm
+from limpid.doctor.expected import Expected
 from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.shield import Obstacle, Shield
 from limpid.doctor.tuning import Tuning
@@ -45,6 +46,7 @@ class Watched:
     tuning: Tuning | None = None
     tokenizer: Any = None
     baseline: Baseline | None = None
+    expected: Expected | None = None
 
     def __post_init__(self) -> None:
         self.given_rates = {  # of each group, as it was given before any schedule

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,26 +17,54 @@ if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
 
 
-def reach(exam: Exam) -> tuple[str, ...]:
-    """What moves beyond rounding when a token in the middle of the first row is another, and when padding is."""
+@dataclass(frozen=True)
+class Reach:
+    """Which outputs move beyond rounding when a token in the middle of the first row is another, or all padding."""
+
+    at: int
+    positions: int  # outputs of a row; 0 where they have no places
+    moved: tuple[int, ...]  # of the first row
+    other_rows: bool
+    padding_seen: bool | None  # whether outputs at tokens move with the padding; None where there is none
+
+    def told(self) -> Iterator[str]:
+        """In sentences."""
+        if self.positions:
+            yield f"another token at position {self.at} of row 0 moves {self._which()}"
+        if self.padding_seen is not None:
+            which = "some" if self.padding_seen else "none"
+            yield f"other tokens where the mask is 0 move {which} of the outputs where it is not"
+
+    def _which(self) -> str:
+        rows = "and other rows" if self.other_rows else "of no other row"
+        if not self.moved:
+            return "no output of its row" + (", but other rows" if self.other_rows else "")
+        first, last = self.moved[0], self.moved[-1]
+        span = f"{number(first)} to {number(last)}" if len(self.moved) > 1 else number(first)
+        gaps = "" if len(self.moved) == last - first + 1 else f", {number(len(self.moved))} of these"
+        return f"the outputs at {span} of {number(self.positions)}{gaps}, {rows}"
+
+
+def reach(exam: Exam) -> Reach | None:
+    """Measured on the batch that the exam has."""
     call = exam.probe
     if call is None or call.ids is None or call.ids.shape[1] < 3:
-        return ()
+        return None
     ids, at = call.ids, call.ids.shape[1] // 2
     changed = ids.clone()
     changed[0, at] = exam.other_ids(ids)[0, at]
-    said = []
     far = _moved(exam, call, changed)
-    if far is not None and far.ndim == 2:
-        said.append(f"another token at position {at} of row 0 moves {_which(far)}")
+    placed = far is not None and far.ndim == 2
+    padding_seen = None
     if call.mask is not None and call.mask.shape == ids.shape and bool((call.mask == 0).any()):
         hidden = call.mask == 0
-        far = _moved(exam, call, torch.where(hidden, exam.other_ids(ids), ids))
-        if far is not None:
-            seen = far[~hidden] if far.shape == ids.shape else far
-            which = "some" if bool(seen.any()) else "none"
-            said.append(f"other tokens where the mask is 0 move {which} of the outputs where it is not")
-    return tuple(said)
+        beyond = _moved(exam, call, torch.where(hidden, exam.other_ids(ids), ids))
+        if beyond is not None:
+            padding_seen = bool((beyond[~hidden] if beyond.shape == ids.shape else beyond).any())
+    if not placed or far is None:
+        return Reach(at, 0, (), far is not None and bool(far[1:].any()), padding_seen)
+    moved = tuple(far[0].nonzero().flatten().tolist())
+    return Reach(at, far.shape[1], moved, bool(far[1:].any()), padding_seen)
 
 
 def _moved(exam: Exam, call: Call, ids: Tensor) -> Tensor | None:
@@ -43,13 +73,3 @@ def _moved(exam: Exam, call: Call, ids: Tensor) -> Tensor | None:
     if first is None or second is None or first.shape != second.shape or first.ndim < 2 or len(first) != len(ids):
         return None
     return (first - second).abs().nan_to_num(0.0).amax(-1) > exam.rounding
-
-
-def _which(far: Tensor) -> str:
-    own, others = far[0].nonzero().flatten().tolist(), bool(far[1:].any())
-    rows = "and other rows" if others else "of no other row"
-    if not own:
-        return "no output of its row" + (", but other rows" if others else "")
-    span = f"{number(own[0])} to {number(own[-1])}" if len(own) > 1 else number(own[0])
-    gaps = "" if len(own) == own[-1] - own[0] + 1 else f", {number(len(own))} of these"
-    return f"the outputs at {span} of {number(far.shape[1])}{gaps}, {rows}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from limpid.doctor.description.reach import Reach
 from limpid.doctor.description.words import counted, number
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class SoFar:
     clips: int = 0  # updates whose gradient was clipped
     reached: int = 0  # those of them in which the limit was reached
     evaluated: int = 0  # updates before which the model was run without gradients
-    reach: tuple[str, ...] = ()  # which outputs read a token, when the model was examined first
+    reach: Reach | None = None  # which outputs read a token, when the model was examined first
     copies: list[weakref.ref[nn.Module]] | None = None  # other models of the same class, once looked for
     begun: str = ""  # sizes of the weights at the first update
 

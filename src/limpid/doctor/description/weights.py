@@ -42,7 +42,7 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     around = sorted({format_of(one) for one in record.autocast if one is not None})
     yield f"weights in {', '.join(formats)}; autocast {', '.join(around) or 'off'}"
     yield from _modes(watched, record)
-    yield from history.so_far.reach
+    yield from () if history.so_far.reach is None else history.so_far.reach.told()
     settings = _settings(info.core)
     if settings:
         yield f"made of {listed(settings, 12)}"

@@ -24,6 +24,7 @@ from limpid.doctor.rules import (
     decay,
     distributed,
     evaluation,
+    expected,
     frozen,
     gradient_flow,
     gradients,
@@ -138,6 +139,7 @@ FAMILIES = (
     answer_mask,
     low_rank,
     baseline,
+    expected,
 )
 
 RULES: dict[str, Rule] = {

@@ -1,0 +1,121 @@
+"""What was said of a loop, read from a file or given as a table, and judged as the loop goes on."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from limpid.doctor.expected import of_data, of_labels, of_model, of_update
+from limpid.doctor.expected.course import Course
+from limpid.doctor.expected.key import KEYS, Key, Seen, When
+from limpid.doctor.fact import shown
+from limpid.errors import ConfigError
+from limpid.files import read_whole, user_path
+
+if TYPE_CHECKING:
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
+    from limpid.doctor.watched import Watched
+
+ROOMS = (of_data, of_model, of_labels, of_update)
+"""Where the keys are, in the order of a step."""
+PARTS = ("data", "model", "labels", "loss", "gradient", "update", "run")
+SHOWN = 4
+"""Of many things that are not as said, how many are told."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """One thing that is not as it was said."""
+
+    key: Key
+    said: Any
+    seen: Any
+
+    @property
+    def says(self) -> str:
+        """Both, in words."""
+        seen = self.seen
+        if isinstance(seen, list) and seen and isinstance(seen[0], int):
+            seen = f"{min(seen):,} to {max(seen):,}" if min(seen) < max(seen) else seen[0]
+        elif isinstance(seen, list | tuple):
+            more = f" and {len(seen) - SHOWN:,} more" if len(seen) > SHOWN else ""
+            seen = ", ".join(map(shown, seen[:SHOWN])) + more
+        return f"{self.key.name} ({self.key.means}): {_told(seen)}, and {_told(self.said)} was said"
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_told(one)}" for name, one in value.items())
+    return shown(value)
+
+
+@dataclass
+class Expected:
+    """What was said, and what of it was seen to be otherwise."""
+
+    said: dict[str, Any]
+    course: Course = field(default_factory=Course)
+    against: dict[str, int] = field(default_factory=dict)  # judgements in a row that disagreed
+    told: set[str] = field(default_factory=set)
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any] | str | Path) -> Expected:
+        """From a table, or a TOML file of one; tables by part, as [labels], may stand in it.
+
+        Raises  ConfigError for a file that cannot be read, a name that is no key, a value that it does not take
+        """
+        table = dict(given) if isinstance(given, Mapping) else _from_file(user_path(given))
+        flat: dict[str, Any] = {}
+        for name, value in table.items():
+            flat |= value if name in PARTS and isinstance(value, Mapping) else {name: value}
+        for name, value in flat.items():
+            _check(name, value)
+        return cls(flat)
+
+    def judged(self, watched: Watched, record: StepRecord, history: History, when: When) -> Iterator[Mismatch]:
+        """What is not as said by now, each once."""
+        if when == "step":
+            self.course.take(watched, record, history)
+        seen = Seen(watched, record, history, self.course, self.said)
+        for name, said in self.said.items():
+            key = KEYS[name]
+            if key.when != when or name in self.told:
+                continue
+            found = key.see(seen, said)
+            if found is None:
+                continue
+            self.against[name] = 0 if key.agrees(said, found) else self.against.get(name, 0) + 1
+            if self.against[name] >= key.patience:
+                self.told.add(name)
+                yield Mismatch(key, said, found)
+
+
+def table() -> str:
+    """All that can be said, in the order of a step."""
+    lines = ["| | | takes | says |", "|---|---|---|---|"]
+    for part in PARTS:
+        lines += [f"| {part} | `{k.name}` | {k.takes} | {k.means} |" for k in KEYS.values() if k.part == part]
+    return "\n".join(lines)
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read_whole(path).decode())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} holds nothing that is expected of a loop: {error}; write a TOML file") from error
+
+
+def _check(name: str, value: Any) -> None:
+    if name not in KEYS:
+        near = difflib.get_close_matches(name, KEYS, 1)
+        hint = f"{near[0]} is meant, perhaps" if near else f"there are {', '.join(KEYS)}"
+        raise ConfigError(f"nothing that can be expected of a loop is called {name!r}: {hint}")
+    if not KEYS[name].accepts(value):
+        raise ConfigError(f"expected {name} is {value!r}: it takes {KEYS[name].takes}")

@@ -1,0 +1,209 @@
+"""What is taught, and the loss."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from limpid.doctor.expected.key import Seen, is_count, is_number, is_number_or_span, is_switch, key, one_of
+from limpid.doctor.expected.of_data import first_call
+from limpid.doctor.loop_facts import ALIKE, FITS, OFFSETS
+
+NOTHING = 0.02
+"""Unevenness below which labels weigh alike."""
+WIDE = 0.15
+"""Relative distance of a first loss from what was said: rows of a batch differ."""
+SHARE = 0.05
+"""The same of a share of positions, beside what so many of them scatter."""
+
+
+@key(
+    "labels",
+    "taught",
+    '"next token", "own token", "another token" or "class"',
+    "what an output is taught: the next token of its row, the token at its place, one that stands at no fixed place of "
+    "its row (masked words, translations), or one class for each row",
+    one_of("next token", "own token", "another token", "class"),
+    patience=2,
+)
+def taught(seen: Seen, said: Any) -> Any:
+    read = seen.record.taught
+    if not read:
+        return None
+    if read[0].ids is None:
+        return "class" if read[0].shape[1] == 1 else None
+    at = next((k for k in OFFSETS if min(one.match(k)[0] for one in read) >= ALIKE), None)
+    return {None: "another token", 0: "own token", 1: "next token"}.get(at, f"the input {at} places on")
+
+
+def _counts(seen: Seen) -> list[int]:
+    """Labels of each row."""
+    return [
+        int((one.labelled & (one.rows == row)).sum())
+        for one in seen.record.taught
+        if one.complete
+        for row in one.rows.unique().tolist()
+    ]
+
+
+@key(
+    "labels",
+    "labels_per_row",
+    "a whole number, or [least, most]",
+    "positions of a row that are taught",
+    lambda value: is_count(value) or is_number_or_span(value),
+    agrees=lambda said, seen: all(one == said if isinstance(said, int) else said[0] <= one <= said[1] for one in seen),
+    patience=2,
+)
+def labels_per_row(seen: Seen, said: Any) -> Any:
+    read = seen.record.taught
+    return None if not read or read[0].shape[1] < 2 else _counts(seen) or None
+
+
+def _share_agrees(said: float, seen: tuple[float, int]) -> bool:
+    share, count = seen
+    return abs(share - said) <= SHARE + 3 * math.sqrt(said * (1 - said) / max(1, count))
+
+
+@key(
+    "labels",
+    "labelled_share",
+    "a number between 0 and 1",
+    "share of the tokens that are taught, padding left out",
+    lambda value: is_number(value) and 0 <= value <= 1,
+    agrees=_share_agrees,
+    patience=2,
+)
+def labelled_share(seen: Seen, said: Any) -> Any:
+    read, call = seen.record.taught, first_call(seen)
+    if len(read) != 1 or read[0].ids is None or not read[0].complete or call is None:
+        return None
+    mask = call.mask
+    tokens = len(read[0].weight) if mask is None or mask.shape != read[0].ids.shape else int((mask != 0).sum())
+    return int(read[0].labelled.sum()) / max(1, tokens), tokens
+
+
+@key(
+    "labels",
+    "last_token_taught",
+    "true or false",
+    "whether the last token of a row, its end, is taught (to stop); false where it never is",
+    is_switch,
+    patience=2,
+)
+def last_token_taught(seen: Seen, said: Any) -> Any:
+    read, call = seen.record.taught, first_call(seen)
+    if len(read) != 1 or read[0].ids is None or not read[0].complete or call is None:
+        return None
+    ids, learned = read[0].ids, read[0].taught_ids
+    mask = call.mask if call.mask is not None and call.mask.shape == ids.shape else torch.ones_like(ids)
+    shifted = read[0].match(1)[0] >= ALIKE
+    if not shifted and read[0].labels:
+        return None
+    lasts = [int(row.nonzero().max()) for row in mask if bool(row.any())]
+    at_end = [bool(learned[row, last - 1] >= 0) for row, last in enumerate(lasts) if last > 0]
+    return None if not at_end else any(at_end) if not said else sum(at_end) > len(at_end) / 2
+
+
+@key("labels", "classes", "a whole number", "classes that an output chooses among", is_count)
+def classes(seen: Seen, said: Any) -> Any:
+    return seen.record.taught[0].shape[-1] if seen.record.taught else None
+
+
+@key(
+    "labels",
+    "smoothing",
+    "a number",
+    "ε of smoothed labels; 0 for none",
+    is_number,
+    agrees=lambda said, seen: math.isclose(said, seen, rel_tol=0.05, abs_tol=1e-3),
+)
+def smoothing(seen: Seen, said: Any) -> Any:
+    return float(seen.record.taught[0].smoothing) if seen.record.taught else None
+
+
+@key("labels", "classes_mixed", "true or false", "whether a batch holds rows of several classes", is_switch, when="end")
+def classes_mixed(seen: Seen, said: Any) -> Any:
+    course = seen.course
+    return None if course.batches < 4 else course.of_one_class < course.batches / 2
+
+
+@key(
+    "loss",
+    "formula",
+    '"cross-entropy" or "another"',
+    "whether the loss is a cross-entropy of the outputs alone",
+    one_of("cross-entropy", "another"),
+    patience=2,
+)
+def formula(seen: Seen, said: Any) -> Any:
+    read = seen.record.taught
+    if not read:
+        return None
+    exact = max(one.misfit for one in read) < FITS or bool(read[0].smoothing)
+    return "cross-entropy" if exact and not read[0].inverted else "another"
+
+
+@key(
+    "loss",
+    "reduction",
+    '"mean" or "sum"',
+    "over all labels of an update: of a mean over rows of means say nothing",
+    one_of("mean", "sum"),
+    patience=2,
+)
+def reduction(seen: Seen, said: Any) -> Any:
+    read, record = seen.record.taught, seen.record
+    if not read or max(one.misfit for one in read) >= FITS or not record.all_passes_read:
+        return None
+    total, count = record.sum_of_weights / (record.scale or 1.0), sum(one.labels for one in read)
+    if math.isclose(total, 1, rel_tol=0.03):
+        return "mean"
+    return "sum" if math.isclose(total, count, rel_tol=0.03) else f"{total:.3g} times the mean"
+
+
+@key(
+    "loss",
+    "label_weights",
+    '"alike" or "uneven"',
+    "whether all labels of an update count alike",
+    one_of("alike", "uneven"),
+    patience=2,
+)
+def label_weights(seen: Seen, said: Any) -> Any:
+    read = seen.record.taught
+    if not read or max(one.misfit for one in read) >= FITS:
+        return None
+    return "alike" if max(one.unevenness for one in read) < NOTHING else "uneven"
+
+
+@key(
+    "loss",
+    "first_loss",
+    "a number, or [low, high]",
+    "the loss of the first step",
+    is_number_or_span,
+    agrees=lambda said, seen: (
+        said[0] <= seen <= said[1] if isinstance(said, list) else abs(seen - said) <= WIDE * max(abs(said), 0.1)
+    ),
+    when="step",
+)
+def first_loss(seen: Seen, said: Any) -> Any:
+    return seen.course.first_loss if seen.record.number == 1 else None
+
+
+@key(
+    "loss",
+    "last_loss",
+    "a number, or [low, high]",
+    "mean over the last tenth of the run: between two numbers, or below one",
+    is_number_or_span,
+    agrees=lambda said, seen: said[0] <= seen <= said[1] if isinstance(said, list) else seen <= said,
+    when="end",
+)
+def last_loss(seen: Seen, said: Any) -> Any:
+    losses = seen.history.losses.all
+    last = losses[-max(1, len(losses) // 10) :]
+    return sum(last) / len(last) if len(losses) >= 10 else None

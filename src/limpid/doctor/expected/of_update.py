@@ -1,0 +1,207 @@
+"""What is done with the gradient: clipping, the optimizer and its settings, the rate and its course."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from limpid.doctor.expected.key import (
+    Seen,
+    are_words,
+    is_count,
+    is_number,
+    is_number_or_off,
+    key,
+    one_of,
+)
+from limpid.doctor.expected.of_model import named
+
+OFF = 0.05
+"""Part of the peak that a rate may lie beside its schedule."""
+LATE = 1
+"""Steps by which a schedule may be early or late: some count from 0, some from 1."""
+LONG = 3
+"""Steps in a row that a rate lies beside its schedule."""
+
+
+@key(
+    "gradient",
+    "clip",
+    "a number or false",
+    "norm that gradients are clipped to; false where nothing clips",
+    is_number_or_off,
+    patience=2,
+)
+def clip(seen: Seen, said: Any) -> Any:
+    record = seen.record
+    if record.clipped_to is not None:
+        return record.clipped_to
+    if said is False or record.values_clipped_to is not None:
+        return False if record.values_clipped_to is None else "each entry is clipped"
+    return None if record.norm is not None and record.norm <= 1.01 * said else False
+
+
+@key(
+    "update",
+    "optimizer",
+    "a word or a list of words",
+    "class of the optimizer, or of each",
+    lambda value: isinstance(value, str) or are_words(value),
+    agrees=lambda said, seen: all(
+        any(word.lower() == one.lower() for one in seen) for word in ([said] if isinstance(said, str) else said)
+    ),
+)
+def optimizer(seen: Seen, said: Any) -> Any:
+    return [type(one).__name__ for one in seen.watched.optimizers] or None
+
+
+def _largest(seen: Seen, matrices: bool | None = None) -> dict[str, Any] | None:
+    """The group that holds most numbers, in matrices or vectors where one of them is asked for."""
+
+    def size(group: dict[str, Any]) -> int:
+        return sum(p.numel() for p in group["params"] if matrices is None or (p.ndim >= 2) == matrices)
+
+    groups = [group for _, group in seen.watched.groups if size(group)]
+    return max(groups, key=size) if groups else None
+
+
+def _setting(name: str, seen: Seen, matrices: bool | None = None) -> Any:
+    group = _largest(seen, matrices)
+    return None if group is None else group.get(name)
+
+
+@key("update", "decay", "a number", "weight decay of the matrices", is_number)
+def decay(seen: Seen, said: Any) -> Any:
+    return _setting("weight_decay", seen, matrices=True)
+
+
+@key("update", "decay_of_vectors", "a number", "weight decay of biases and gains", is_number)
+def decay_of_vectors(seen: Seen, said: Any) -> Any:
+    return _setting("weight_decay", seen, matrices=False)
+
+
+@key(
+    "update",
+    "betas",
+    "two numbers",
+    "of Adam and its kin",
+    lambda value: isinstance(value, list) and len(value) == 2 and all(map(is_number, value)),
+    agrees=lambda said, seen: all(math.isclose(a, b, abs_tol=1e-9) for a, b in zip(said, seen, strict=True)),
+)
+def betas(seen: Seen, said: Any) -> Any:
+    return _setting("betas", seen)
+
+
+@key("update", "momentum", "a number", "of SGD and its kin", is_number)
+def momentum(seen: Seen, said: Any) -> Any:
+    return _setting("momentum", seen)
+
+
+def _rates_agree(said: Any, seen: Any) -> bool:
+    if isinstance(said, dict):
+        return not seen
+    return bool(seen <= said * (1 + OFF) if isinstance(seen, float) else abs(seen[0] - said) <= OFF * said)
+
+
+@key(
+    "update",
+    "rate",
+    "a number, or a table of words and numbers",
+    "the peak of the learning rate; by group, of parameters whose names hold a word",
+    lambda value: is_number(value) or (isinstance(value, dict) and all(map(is_number, value.values()))),
+    agrees=_rates_agree,
+    when="end",
+)
+def rate(seen: Seen, said: Any) -> Any:
+    if not isinstance(said, dict):
+        return [max(seen.course.rates)] if seen.course.rates else None
+    wrong, names = [], seen.watched.info.names
+    for index, group in seen.watched.groups:
+        high = seen.history.group_rates[index].high if index in seen.history.group_rates else None
+        held = [names.get(id(p), "") for p in group["params"]]
+        wanted = {number for word, number in said.items() if any(named(name, [word]) for name in held)}
+        if high is not None and len(wanted) == 1 and abs(high - (most := wanted.pop())) > OFF * most:
+            wrong.append(f"{high:.3g} for {held[0]}, where {most:g} is meant")
+    return wrong
+
+
+@key(
+    "update",
+    "schedule",
+    '"constant", "linear" or "cosine"',
+    "course of the rate behind its warm-up; from its peak to `final_rate` over `steps`",
+    one_of("constant", "linear", "cosine"),
+    agrees=lambda said, seen: not seen,
+    when="step",
+)
+def schedule(seen: Seen, said: Any) -> Any:
+    """Where the rate lies beside its schedule: step, rate, and what it would be."""
+    peak, steps = seen.said.get("rate"), seen.said.get("steps") or seen.watched.total_steps
+    rates, warmup = seen.course.rates, int(seen.said.get("warmup", 0))
+    if not is_number(peak) or len(rates) < LONG or (said != "constant" and not steps):
+        return None
+    assert isinstance(peak, int | float)
+    behind = range(len(rates) - LONG, len(rates))
+    last = [_beside(rates[i], i, peak, said, warmup, steps or 0, seen.said) for i in behind]
+    return f"{rates[-1]:.3g} at step {len(rates):,}, where {last[-1]:.3g} is meant" if None not in last else ""
+
+
+def _beside(rate: float, index: int, peak: float, said: str, warmup: int, steps: int, given: Any) -> float | None:
+    """What the rate would be after so many steps, where it is not that; a step early or late it may be."""
+    final = float(given.get("final_rate", 0.0))
+    meant = [_share(max(0, index + late), said, warmup, steps, final) * peak for late in range(-LATE, LATE + 1)]
+    return None if min(meant) - OFF * peak <= rate <= max(meant) + OFF * peak else meant[LATE]
+
+
+def _share(index: int, said: str, warmup: int, steps: int, final: float) -> float:
+    """Of the peak, after so many steps."""
+    if index < warmup:
+        return (index + 1) / (warmup + 1)
+    if said == "constant":
+        return 1.0
+    part = min(1.0, (index - warmup) / max(1, steps - warmup))
+    falling = 1 - part if said == "linear" else 0.5 * (1 + math.cos(math.pi * part))
+    return final + (1 - final) * falling
+
+
+@key(
+    "update",
+    "warmup",
+    "a whole number",
+    "steps in which the rate rises to its peak; part of the schedule",
+    lambda value: value == 0 or is_count(value),
+)
+def warmup(seen: Seen, said: Any) -> Any:
+    return None  # judged with the schedule
+
+
+@key("update", "final_rate", "a number", "share of the peak that the schedule ends at", is_number)
+def final_rate(seen: Seen, said: Any) -> Any:
+    return None
+
+
+@key(
+    "update",
+    "steps",
+    "a whole number",
+    "updates that the run makes",
+    is_count,
+    agrees=lambda said, seen: abs(seen - said) <= max(1, 0.02 * said),
+    when="end",
+)
+def steps(seen: Seen, said: Any) -> Any:
+    return seen.history.so_far.updates + seen.history.so_far.skipped or None
+
+
+@key(
+    "run",
+    "evaluated_every",
+    "a whole number or false",
+    "steps between evaluations of the watched model while it trains; false where there are none",
+    lambda value: value is False or is_count(value),
+    agrees=lambda said, seen: seen == 0 if said is False else seen > 0,
+    when="end",
+)
+def evaluated_every(seen: Seen, said: Any) -> Any:
+    updates = seen.history.so_far.updates
+    return None if said is not False and updates < 2 * said else seen.history.so_far.evaluated
