@@ -155,7 +155,7 @@ def test_what_it_does_otherwise_is_told(key: str, mistake: dict[str, Any]) -> No
         ("classes", 24),
         ("optimizer", "SGD"),
         ("betas", [0.9, 0.999]),
-        ("steps", 80),
+        ("steps", 20),
         ("first_loss", 0.7),
         ("last_loss", 0.01),
         ("label_weights", "uneven"),

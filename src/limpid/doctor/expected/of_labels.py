@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.expected.key import Seen, is_count, is_number, is_number_or_span, is_switch, key, one_of
 from limpid.doctor.expected.of_data import first_call
 from limpid.doctor.loop_facts import ALIKE, FITS, OFFSETS
+
+if TYPE_CHECKING:
+    from limpid.doctor.loss_gradient import LossGradient
 
 NOTHING = 0.02
 """Unevenness below which labels weigh alike."""
@@ -29,7 +30,7 @@ SHARE = 0.05
     patience=2,
 )
 def taught(seen: Seen, said: Any) -> Any:
-    read = seen.record.taught
+    read = exact(seen)
     if not read:
         return None
     if read[0].ids is None:
@@ -38,14 +39,25 @@ def taught(seen: Seen, said: Any) -> Any:
     return {None: "another token", 0: "own token", 1: "next token"}.get(at, f"the input {at} places on")
 
 
+def readable(seen: Seen) -> list[LossGradient]:
+    """What each forward pass was taught, where all of its outputs and nothing else were read: no chunks of a head."""
+    read = seen.record.taught
+    ids = [one for one in read if one.ids is not None]
+    whole = all(
+        one.complete and one.shape[:2] == one.ids.shape and one.is_of_language for one in ids if one.ids is not None
+    )
+    return read if whole and all(one.complete for one in read) else []
+
+
+def exact(seen: Seen) -> list[LossGradient]:
+    """The same where the loss is a cross-entropy of these outputs."""
+    read = readable(seen)
+    return read if read and max(one.misfit for one in read) < FITS else []
+
+
 def _counts(seen: Seen) -> list[int]:
     """Labels of each row."""
-    return [
-        int((one.labelled & (one.rows == row)).sum())
-        for one in seen.record.taught
-        if one.complete
-        for row in one.rows.unique().tolist()
-    ]
+    return [int((one.labelled & (one.rows == row)).sum()) for one in exact(seen) for row in one.rows.unique().tolist()]
 
 
 @key(
@@ -58,8 +70,8 @@ def _counts(seen: Seen) -> list[int]:
     patience=2,
 )
 def labels_per_row(seen: Seen, said: Any) -> Any:
-    read = seen.record.taught
-    return None if not read or read[0].shape[1] < 2 else _counts(seen) or None
+    read = exact(seen)
+    return None if not read or read[0].shape[1] < 2 else _counts(seen)
 
 
 def _share_agrees(said: float, seen: tuple[float, int]) -> bool:
@@ -77,8 +89,8 @@ def _share_agrees(said: float, seen: tuple[float, int]) -> bool:
     patience=2,
 )
 def labelled_share(seen: Seen, said: Any) -> Any:
-    read, call = seen.record.taught, first_call(seen)
-    if len(read) != 1 or read[0].ids is None or not read[0].complete or call is None:
+    read, call = exact(seen), first_call(seen)
+    if len(read) != 1 or read[0].ids is None or call is None:
         return None
     mask = call.mask
     tokens = len(read[0].weight) if mask is None or mask.shape != read[0].ids.shape else int((mask != 0).sum())
@@ -94,22 +106,21 @@ def labelled_share(seen: Seen, said: Any) -> Any:
     patience=2,
 )
 def last_token_taught(seen: Seen, said: Any) -> Any:
-    read, call = seen.record.taught, first_call(seen)
-    if len(read) != 1 or read[0].ids is None or not read[0].complete or call is None:
+    read, call = exact(seen), first_call(seen)
+    if len(read) != 1 or read[0].ids is None or call is None or read[0].match(1)[0] < ALIKE:
         return None
     ids, learned = read[0].ids, read[0].taught_ids
-    mask = call.mask if call.mask is not None and call.mask.shape == ids.shape else torch.ones_like(ids)
-    shifted = read[0].match(1)[0] >= ALIKE
-    if not shifted and read[0].labels:
-        return None
-    lasts = [int(row.nonzero().max()) for row in mask if bool(row.any())]
+    if call.mask is None or call.mask.shape != ids.shape:
+        return True if bool((learned[:, -2:] >= 0).any()) else None  # where rows end is not known
+    lasts = [int(row.nonzero().max()) for row in call.mask if bool(row.any())]
     at_end = [bool(learned[row, last - 1] >= 0) for row, last in enumerate(lasts) if last > 0]
     return None if not at_end else any(at_end) if not said else sum(at_end) > len(at_end) / 2
 
 
 @key("labels", "classes", "a whole number", "classes that an output chooses among", is_count)
 def classes(seen: Seen, said: Any) -> Any:
-    return seen.record.taught[0].shape[-1] if seen.record.taught else None
+    read = readable(seen)
+    return read[0].shape[-1] if read else None
 
 
 @key(
@@ -121,7 +132,8 @@ def classes(seen: Seen, said: Any) -> Any:
     agrees=lambda said, seen: math.isclose(said, seen, rel_tol=0.05, abs_tol=1e-3),
 )
 def smoothing(seen: Seen, said: Any) -> Any:
-    return float(seen.record.taught[0].smoothing) if seen.record.taught else None
+    read = readable(seen)
+    return float(read[0].smoothing) if read else None
 
 
 @key("labels", "classes_mixed", "true or false", "whether a batch holds rows of several classes", is_switch, when="end")
@@ -139,11 +151,11 @@ def classes_mixed(seen: Seen, said: Any) -> Any:
     patience=2,
 )
 def formula(seen: Seen, said: Any) -> Any:
-    read = seen.record.taught
+    read = readable(seen)
     if not read:
         return None
-    exact = max(one.misfit for one in read) < FITS or bool(read[0].smoothing)
-    return "cross-entropy" if exact and not read[0].inverted else "another"
+    fits = max(one.misfit for one in read) < FITS or bool(read[0].smoothing)
+    return "cross-entropy" if fits and not read[0].inverted else "another"
 
 
 @key(
@@ -155,13 +167,16 @@ def formula(seen: Seen, said: Any) -> Any:
     patience=2,
 )
 def reduction(seen: Seen, said: Any) -> Any:
-    read, record = seen.record.taught, seen.record
-    if not read or max(one.misfit for one in read) >= FITS or not record.all_passes_read:
+    read, record = exact(seen), seen.record
+    if not read or not record.all_passes_read:
         return None
-    total, count = record.sum_of_weights / (record.scale or 1.0), sum(one.labels for one in read)
-    if math.isclose(total, 1, rel_tol=0.03):
+    total, count = record.sum_of_weights, sum(one.labels for one in read)
+    unshifted = count / (count + sum(one.shape[0] for one in read))  # some count the labels before they are shifted
+    if any(math.isclose(total, mean, rel_tol=0.03) for mean in (1, unshifted)):
         return "mean"
-    return "sum" if math.isclose(total, count, rel_tol=0.03) else f"{total:.3g} times the mean"
+    if math.isclose(total, count, rel_tol=0.03):
+        return "sum" if record.events.count("backward") == 1 else None  # gradients may be divided later
+    return f"{total:.3g} times the mean"
 
 
 @key(
@@ -173,8 +188,8 @@ def reduction(seen: Seen, said: Any) -> Any:
     patience=2,
 )
 def label_weights(seen: Seen, said: Any) -> Any:
-    read = seen.record.taught
-    if not read or max(one.misfit for one in read) >= FITS:
+    read = exact(seen)
+    if not read:
         return None
     return "alike" if max(one.unevenness for one in read) < NOTHING else "uneven"
 

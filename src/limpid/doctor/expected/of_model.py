@@ -12,16 +12,24 @@ NOT_AT_REST = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
 """Layers that do something else in training mode."""
 
 
+OTHERS = ("teacher", "reference", "ref_", "target", "ema", "momentum_")
+"""Parts of a model that are another one, which the trained one learns from."""
+
+
 def named(parameter: str, words: list[str]) -> bool:
     """Whether a parameter's name holds one of the words."""
     return any(word.lower() in parameter.lower() for word in words)
 
 
 def learning(seen: Seen) -> dict[str, bool]:
-    """Whether each parameter asks for a gradient and is in an optimizer."""
+    """Whether each parameter asks for a gradient and is in an optimizer; a teacher that is a part is left out."""
     held = {id(p) for p in seen.watched.held} | seen.watched.masters
     known = bool(seen.watched.optimizers)
-    return {name: p.requires_grad and (not known or id(p) in held) for name, p in seen.watched.info.parameters.items()}
+    return {
+        name: p.requires_grad and (not known or id(p) in held)
+        for name, p in seen.watched.info.parameters.items()
+        if not any(word in name.partition(".")[0].lower() for word in OTHERS)
+    }
 
 
 @key(
@@ -80,6 +88,8 @@ def autocast(seen: Seen, said: Any) -> Any:
     one_of("drawn", "loaded"),
 )
 def begins(seen: Seen, said: Any) -> Any:
+    if said == "drawn" and not all(learning(seen).values()):
+        return None  # what is frozen was loaded, and what learns need not be
     return "drawn" if seen.history.began_fresh else "loaded"
 
 
@@ -108,6 +118,8 @@ def reads(seen: Seen, said: Any) -> Any:
         return "other rows"
     if min(reach.moved) < reach.at:
         return "both sides"
+    if reach.moved == (reach.at,) and said != "own place":
+        return None  # what others read of it may be too little to be seen, at the start or in 16 bits
     return "own place" if reach.moved == (reach.at,) else "past"
 
 

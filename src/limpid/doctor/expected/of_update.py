@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from limpid.doctor.expected.key import (
@@ -20,6 +21,10 @@ OFF = 0.05
 """Part of the peak that a rate may lie beside its schedule."""
 LATE = 1
 """Steps by which a schedule may be early or late: some count from 0, some from 1."""
+LOW = 0.1
+"""Share of the peak that schedules mostly end below."""
+RISEN = 0.9
+"""Share of the peak from which on a warm-up that nothing was said of is over."""
 LONG = 3
 """Steps in a row that a rate lies beside its schedule."""
 
@@ -137,31 +142,39 @@ def rate(seen: Seen, said: Any) -> Any:
 def schedule(seen: Seen, said: Any) -> Any:
     """Where the rate lies beside its schedule: step, rate, and what it would be."""
     peak, steps = seen.said.get("rate"), seen.said.get("steps") or seen.watched.total_steps
-    rates, warmup = seen.course.rates, int(seen.said.get("warmup", 0))
-    if not is_number(peak) or len(rates) < LONG or (said != "constant" and not steps):
+    rates = seen.course.rates
+    if not isinstance(peak, int | float) or len(rates) < LONG or (said != "constant" and not steps):
         return None
-    assert isinstance(peak, int | float)
+    if "warmup" not in seen.said and max(rates) < RISEN * peak:
+        return None  # it may still rise
     behind = range(len(rates) - LONG, len(rates))
-    last = [_beside(rates[i], i, peak, said, warmup, steps or 0, seen.said) for i in behind]
+    last = [_beside(rates[i], i, peak, said, steps or 0, seen.said) for i in behind]
     return f"{rates[-1]:.3g} at step {len(rates):,}, where {last[-1]:.3g} is meant" if None not in last else ""
 
 
-def _beside(rate: float, index: int, peak: float, said: str, warmup: int, steps: int, given: Any) -> float | None:
-    """What the rate would be after so many steps, where it is not that; a step early or late it may be."""
-    final = float(given.get("final_rate", 0.0))
-    meant = [_share(max(0, index + late), said, warmup, steps, final) * peak for late in range(-LATE, LATE + 1)]
-    return None if min(meant) - OFF * peak <= rate <= max(meant) + OFF * peak else meant[LATE]
+def _beside(rate: float, index: int, peak: float, said: str, steps: int, given: Mapping[str, Any]) -> float | None:
+    """What the rate would be after so many steps, where it is not that.
+
+    A step early or late it may be, fall from the first step on or from the end of the warm-up, and end anywhere below a
+    tenth of the peak where nothing was said of it.
+    """
+    warmup, final = int(given.get("warmup", 0)), given.get("final_rate")
+    meant = [
+        peak * _share(max(0, index + late), said, warmup, begins, steps, end)
+        for late in range(-LATE, LATE + 1)
+        for begins in {0, warmup}
+        for end in ((0.0, LOW) if final is None else (float(final),))
+    ]
+    near = min(meant) - OFF * peak <= rate <= max(meant) + OFF * peak
+    return None if near else meant[len(meant) // 2]
 
 
-def _share(index: int, said: str, warmup: int, steps: int, final: float) -> float:
-    """Of the peak, after so many steps."""
-    if index < warmup:
-        return (index + 1) / (warmup + 1)
-    if said == "constant":
-        return 1.0
-    part = min(1.0, (index - warmup) / max(1, steps - warmup))
+def _share(index: int, said: str, warmup: int, begins: int, steps: int, final: float) -> float:
+    """Of the peak, after so many steps; the fall begins where it is said to."""
+    part = max(0.0, min(1.0, (index - begins) / max(1, steps - begins)))
     falling = 1 - part if said == "linear" else 0.5 * (1 + math.cos(math.pi * part))
-    return final + (1 - final) * falling
+    rising = min(1.0, (index + 1) / (warmup + 1))
+    return min(rising, 1.0 if said == "constant" else final + (1 - final) * falling)
 
 
 @key(
@@ -184,9 +197,9 @@ def final_rate(seen: Seen, said: Any) -> Any:
     "update",
     "steps",
     "a whole number",
-    "updates that the run makes",
+    "updates that the run makes at most",
     is_count,
-    agrees=lambda said, seen: abs(seen - said) <= max(1, 0.02 * said),
+    agrees=lambda said, seen: seen <= said + max(1, 0.02 * said),
     when="end",
 )
 def steps(seen: Seen, said: Any) -> Any:
