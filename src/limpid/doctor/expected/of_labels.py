@@ -43,9 +43,7 @@ def readable(seen: Seen) -> list[LossGradient]:
     """What each forward pass was taught, where all of its outputs and nothing else were read: no chunks of a head."""
     read = seen.record.taught
     ids = [one for one in read if one.ids is not None]
-    whole = all(
-        one.complete and one.shape[:2] == one.ids.shape and one.is_of_language for one in ids if one.ids is not None
-    )
+    whole = all(one.complete and one.shape[:2] == one.ids.shape for one in ids if one.ids is not None)
     return read if whole and all(one.complete for one in read) else []
 
 
@@ -154,8 +152,9 @@ def formula(seen: Seen, said: Any) -> Any:
     read = readable(seen)
     if not read:
         return None
-    fits = max(one.misfit for one in read) < FITS or bool(read[0].smoothing)
-    return "cross-entropy" if fits and not read[0].inverted else "another"
+    if max(one.misfit for one in read) < FITS or bool(read[0].smoothing):
+        return "another" if read[0].inverted else "cross-entropy"
+    return "another" if read[0].squashed else None  # a head in chunks has gradients like no loss
 
 
 @key(

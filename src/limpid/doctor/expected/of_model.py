@@ -88,7 +88,8 @@ def autocast(seen: Seen, said: Any) -> Any:
     one_of("drawn", "loaded"),
 )
 def begins(seen: Seen, said: Any) -> Any:
-    if said == "drawn" and not all(learning(seen).values()):
+    found = learning(seen)
+    if said == "drawn" and (not all(found.values()) or len(found) < len(seen.watched.info.parameters)):
         return None  # what is frozen was loaded, and what learns need not be
     return "drawn" if seen.history.began_fresh else "loaded"
 

@@ -21,6 +21,8 @@ OFF = 0.05
 """Part of the peak that a rate may lie beside its schedule."""
 LATE = 1
 """Steps by which a schedule may be early or late: some count from 0, some from 1."""
+BELOW = 0.15
+"""The same of the peak itself, which a warm-up that a fall begins beside does not reach."""
 LOW = 0.1
 """Share of the peak that schedules mostly end below."""
 RISEN = 0.9
@@ -105,7 +107,7 @@ def momentum(seen: Seen, said: Any) -> Any:
 def _rates_agree(said: Any, seen: Any) -> bool:
     if isinstance(said, dict):
         return not seen
-    return bool(seen <= said * (1 + OFF) if isinstance(seen, float) else abs(seen[0] - said) <= OFF * said)
+    return bool(said * (1 - BELOW) <= seen <= said * (1 + OFF))
 
 
 @key(
@@ -119,7 +121,7 @@ def _rates_agree(said: Any, seen: Any) -> bool:
 )
 def rate(seen: Seen, said: Any) -> Any:
     if not isinstance(said, dict):
-        return [max(seen.course.rates)] if seen.course.rates else None
+        return max(seen.course.rates) if seen.course.rates else None
     wrong, names = [], seen.watched.info.names
     for index, group in seen.watched.groups:
         high = seen.history.group_rates[index].high if index in seen.history.group_rates else None
