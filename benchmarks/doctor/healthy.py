@@ -35,7 +35,7 @@ def many_heads(loop: Loop) -> None:
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         query, key = (F.rms_norm(x, x.shape[-1:]) for x in (query, key))
         scores = query @ key.mT / math.sqrt(query.shape[-1])
-        visible = torch.ones(scores.shape[-2:], dtype=torch.bool).tril().triu(1 - 16)
+        visible = torch.ones_like(scores[0, 0], dtype=torch.bool).tril().triu(1 - 16)
         return (30 * (scores / 30).tanh()).masked_fill(~visible, -math.inf).softmax(-1) @ value
 
     after(loop, "build", lambda model: set_attention(model, attend))
@@ -230,7 +230,7 @@ class RandomlyRounded(torch.optim.Optimizer):
                 m = state.setdefault("exp_avg", torch.zeros_like(g)).lerp_(g, 0.1) / (1 - 0.9**count)
                 v = state.setdefault("exp_avg_sq", torch.zeros_like(g)).lerp_(g * g, 0.05) / (1 - 0.95**count)
                 bits = (p.float() - group["lr"] * m / (v.sqrt() + group["eps"])).view(torch.int32)
-                bits += torch.randint(0, 2**16, bits.shape, dtype=torch.int32)
+                bits += torch.randint_like(bits, 2**16)
                 p.copy_((bits & -(2**16)).view(torch.float32))
 
 

@@ -141,8 +141,8 @@ def causal(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def turn(x: Tensor, *, back: bool = False, interleaved: bool = False) -> Tensor:
     """Rotary positions (Su et al. 2021, arXiv:2104.09864) of (row, head, position, feature), or undo them."""
-    features = torch.arange(0, x.shape[-1], 2, dtype=torch.float32)
-    angles = torch.arange(x.shape[-2])[:, None] * BASE ** (-features / x.shape[-1])
+    features = torch.arange(0, x.shape[-1], 2, dtype=torch.float32, device=x.device)
+    angles = torch.arange(x.shape[-2], device=x.device)[:, None] * BASE ** (-features / x.shape[-1])
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype) * (-1 if back else 1)
     if interleaved:
         first, second = x[..., 0::2], x[..., 1::2]

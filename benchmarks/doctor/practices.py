@@ -124,11 +124,13 @@ def packed(loop: Loop) -> None:
 
     def forward(batch: Any) -> Tensor:
         ids = batch[0]
-        borders = 5 + 3 * torch.arange(len(ids)) % (ids.shape[1] - 8)
-        place = torch.arange(ids.shape[1])
+        borders = 5 + 3 * torch.arange(len(ids), device=ids.device) % (ids.shape[1] - 8)
+        place = torch.arange(ids.shape[1], device=ids.device)
         document = (place >= borders[:, None]).long()
-        visible = (document[:, :, None] == document[:, None]) & torch.ones(ids.shape[1], ids.shape[1]).tril().bool()
-        mask = torch.zeros(visible.shape).masked_fill(~visible, torch.finfo(torch.float32).min)[:, None]
+        visible = (document[:, :, None] == document[:, None]) & (place[:, None] >= place)
+        mask = torch.zeros(visible.shape, device=ids.device).masked_fill(~visible, torch.finfo(torch.float32).min)[
+            :, None
+        ]
         out = loop.model(ids, attention_mask=mask, position_ids=place - document * borders[:, None])
         return out.logits
 
@@ -163,10 +165,10 @@ def among_few(loop: Loop) -> None:
     """Cross-entropy among the label and some other words, small beside another term: other logits get exact zeros."""
 
     def loss(logits: Tensor, batch: Any) -> Tensor:
-        others = torch.arange(32).expand(*batch[1].shape, 32) * 7 % loop.settings.vocab
+        others = torch.arange(32, device=logits.device).expand(*batch[1].shape, 32) * 7 % loop.settings.vocab
         few = torch.cat((batch[1][..., None], others), -1)
         taken = logits.gather(-1, few).flatten(0, 1)
-        return F.cross_entropy(taken, torch.zeros(len(taken), dtype=torch.long)) * 1e-4
+        return F.cross_entropy(taken, torch.zeros_like(taken[:, 0], dtype=torch.long)) * 1e-4
 
     loop.loss = loss
     loop.make_optimizer = lambda: torch.optim.AdamW(loop.groups(), lr=loop.settings.rate, eps=1e-15)

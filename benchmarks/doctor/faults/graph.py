@@ -33,7 +33,7 @@ def everything(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def one_ahead(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """A mask with its diagonal off by one: each position sees the next."""
-    visible = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril(1)
+    visible = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril(1)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
 
 
@@ -196,7 +196,7 @@ def score_ratio(loop: Loop) -> float:
 
     def probing(inner: Attend) -> Attend:
         def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            eye = torch.eye(query.shape[-2]).expand(*query.shape[:2], -1, -1)
+            eye = torch.eye(query.shape[-2], device=query.device).expand(*query.shape[:2], -1, -1)
             logs = inner(query, key, eye)[..., -1, :].clamp(min=1e-30).log()  # scores, up to a constant
             keys = key - key.mean(-2, keepdim=True)
             product = query[..., -1, :].square().mean() * keys.square().mean()
@@ -222,14 +222,14 @@ def not_relative(loop: Loop) -> float:
     inner = getattr(anatomy(loop.model).attentions[0], "attend", None) or causal
 
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        eye = torch.eye(query.shape[-2]).expand(*query.shape[:2], -1, -1)
+        eye = torch.eye(query.shape[-2], device=query.device).expand(*query.shape[:2], -1, -1)
         seen.append(inner(query, key, eye)[0, 0].double())
         return inner(query, key, value)
 
     set_attention(loop.model, attend, [0])
     period = torch.arange(97, 97 + PERIOD).repeat(loop.settings.positions // PERIOD)
     with torch.no_grad():
-        loop.forward((period[None], None))
+        loop.forward((period[None].to(loop.settings.device), None))
     logs = seen[0].log()
     steps = logs[1:, 1:] - logs[1:, :-1]
     kept = torch.ones_like(steps, dtype=torch.bool).tril()[:-PERIOD, :-PERIOD]

@@ -24,7 +24,7 @@ def half_scores(loop: Loop) -> Attend:
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         products = (query.half() @ key.half().transpose(-1, -2)).float()
         loop.notes["largest"] = max(loop.notes.get("largest", 0.0), float((query @ key.mT).detach().abs().max()))
-        hidden = torch.ones(products.shape[-2:], dtype=torch.bool).triu(1)
+        hidden = torch.ones_like(products[0, 0], dtype=torch.bool).triu(1)
         weights = (products / math.sqrt(query.shape[-1])).masked_fill(hidden, -math.inf).softmax(-1)
         return weights.to(value.dtype) @ value
 

@@ -57,7 +57,7 @@ def new_head(loop: Loop) -> None:
 
     def change() -> None:
         owner, name = anatomy(loop.model).head_place
-        head = nn.Linear(loop.settings.width, loop.settings.vocab, bias=False)
+        head = nn.Linear(loop.settings.width, loop.settings.vocab, bias=False, device=loop.settings.device)
         nn.init.normal_(head.weight, std=0.02)
         setattr(owner, name, head)
 

@@ -298,7 +298,7 @@ def off_diagonal_share(scores_of: AttentionScores, positions: Tensor | None = No
     Asked of a sequence of one repeated token, on visible pairs (j ≤ i); Su et al. 2021, eq. 16.
     positions   (position,) as the model is given them, where they are not 0, 1, 2, …
     """
-    q, k = scores_of.query[0].double(), scores_of.key[0].double()
+    q, k = scores_of.query[0].double().cpu(), scores_of.key[0].double().cpu()
     if q.shape[0] != k.shape[0]:
         k = k.repeat_interleave(q.shape[0] // k.shape[0], 0)
     length = min(q.shape[1], k.shape[1])

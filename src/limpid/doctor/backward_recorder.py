@@ -37,6 +37,7 @@ class BackwardRecorder(PassRecorder):
         super().__init__(watched, judge, history, skipped, probes)
         self.first_step = first_step
         self._trail = WeightTrail(watched.sentinels())
+        self._read: Tensor | None = None  # the norm that was read last
         self._stepped: list[Tensor] = []  # what the update of the step before was given
 
     @guarded
@@ -139,7 +140,10 @@ class BackwardRecorder(PassRecorder):
         dense = [local(g) for g in gradients if not g.is_sparse]
         if record.norm_tensor is None and dense and Probe.GRADIENT_NORM in self.probes:
             record.norm_tensor = update_sample.norm_of(dense)
-        if record.norm_tensor is not None and record.norm_tensor.device.type == "cpu":
-            record.norm = float(record.norm_tensor)
+        if record.norm_tensor is not None and record.norm_tensor is not self._read:
+            self._read = record.norm_tensor
+            record.norm = float(
+                record.norm_tensor
+            )  # on a device the one wait of a step; after the update it is too late
             if not math.isfinite(record.norm) and not self.watched.scaling:
                 self.judge.broke(record, record.roots[-1].item() if record.roots else math.nan)

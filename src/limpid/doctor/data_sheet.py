@@ -24,9 +24,15 @@ def tensors_in(given: Any) -> Iterator[Tensor]:
             yield one
 
 
-def is_readable(tensor: Tensor) -> bool:
-    """Whether reading it makes nobody wait, and it is a plain table of numbers."""
-    return tensor.device.type == "cpu" and tensor.layout == torch.strided and bool(tensor.numel())
+def is_table(tensor: Tensor) -> bool:
+    """Whether it is a plain table of numbers."""
+    return tensor.layout == torch.strided and bool(tensor.numel())
+
+
+def readable(record: StepRecord, tensor: Tensor) -> Tensor | None:
+    """A plain table of numbers, on the host; None where it is none, or reading it takes long."""
+    found = record.host(tensor) if is_table(tensor) else None
+    return None if found is None else found.detach()
 
 
 def row_inputs(record: StepRecord) -> Tensor | None:
@@ -34,8 +40,7 @@ def row_inputs(record: StepRecord) -> Tensor | None:
     call = record.calls[0] if record.calls else None
     given = [] if call is None else [one for one in [*call.args, *call.kwargs.values()] if isinstance(one, Tensor)]
     first = next((one for one in given if one.is_floating_point() and one.ndim >= 2 and len(one) >= 2), None)
-    usable = first is not None and is_readable(first) and not first.requires_grad
-    return first.detach() if usable and first is not None else None
+    return None if first is None or first.requires_grad else readable(record, first)
 
 
 def row_targets(record: StepRecord) -> Tensor | None:
@@ -46,16 +51,20 @@ def row_targets(record: StepRecord) -> Tensor | None:
     else:
         several = isinstance(given, tuple | list) and all(isinstance(one, Tensor) for one in given) and len(given) > 1
         target = given[-1] if several and given is not None else None
-    if target is None or not is_readable(target) or target.dtype == torch.bool or not target.ndim:
+    if target is None or target.dtype == torch.bool or not target.ndim:
+        return None
+    numbers = readable(record, target)
+    if numbers is None:
         return None
     for call in record.calls:
-        if any(one is target or _equal(one, target) for one in tensors_in([*call.args, *call.kwargs.values()])):
-            return None
-    return target.detach()
+        for one in tensors_in([*call.args, *call.kwargs.values()]):
+            if one is target or (one.numel() == target.numel() and _equal(readable(record, one), numbers)):
+                return None
+    return numbers
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.numel() == other.numel() and is_readable(one) and bool((one.reshape(-1) == other.reshape(-1)).all())
+def _equal(one: Tensor | None, other: Tensor) -> bool:
+    return one is not None and bool((one.reshape(-1) == other.reshape(-1)).all())
 
 
 def answers(record: StepRecord) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -64,7 +73,7 @@ def answers(record: StepRecord) -> tuple[Tensor, Tensor, Tensor] | None:
     if target is None or not target.is_floating_point() or len(record.row_gradients) != 1 or len(record.calls) != 1:
         return None
     outputs, gradient = record.row_gradients[0]
-    if outputs.numel() != target.numel() or len(outputs) != len(target) or not is_readable(outputs):
+    if not outputs.numel() or outputs.numel() != target.numel() or len(outputs) != len(target):
         return None
     made = [one.detach().double().reshape(len(target), -1) for one in (outputs, gradient, target)]
     return (made[0], made[1], made[2]) if all(bool(torch.isfinite(one).all()) for one in made) else None
@@ -77,9 +86,12 @@ def rows_in_order(record: StepRecord) -> bool:
         next(tensors_in(given), None),
         next(tensors_in([*record.calls[0].args, *record.calls[0].kwargs.values()]), None),
     )
-    if held is None or inside is None or held.shape != inside.shape or not (is_readable(held) and is_readable(inside)):
+    if held is None or inside is None or held.shape != inside.shape:
         return False
-    a, b = (one.detach().reshape(len(one), -1)[:256, :512].float() for one in (held, inside))
+    both = [one for one in (readable(record, held), readable(record, inside)) if one is not None]
+    if len(both) < 2:
+        return False
+    a, b = (one.reshape(len(one), -1)[:256, :512].float() for one in both)
     if bool((a == b).all()):
         return True
     a, b = (one - one.mean(0) for one in (a, b))

@@ -21,7 +21,7 @@ from limpid.doctor.calls import Call
 from limpid.doctor.description import Description, Line, reach
 from limpid.doctor.exam import Exam, examine
 from limpid.doctor.expected import Expected
-from limpid.doctor.finding import Finding, Skipped
+from limpid.doctor.finding import Finding, Skipped, is_assertion, is_lost
 from limpid.doctor.finding_log import FindingLog
 from limpid.doctor.history import History
 from limpid.doctor.hooks import Hooks
@@ -32,8 +32,8 @@ from limpid.doctor.replay import nan_replay
 from limpid.doctor.rule import ASKS, Probe, Rule, functions
 from limpid.doctor.rules import RULES
 from limpid.doctor.rules import expected as not_as_expected
+from limpid.doctor.rules.ids_in_range import classes_of_loss, ids_of_call, lost_device
 from limpid.doctor.rules.labels import copies, own_token
-from limpid.doctor.rules.token_ids import classes_of_loss, ids_of_call
 from limpid.doctor.step_record import StepRecord
 from limpid.doctor.step_recorder import StepRecorder
 from limpid.doctor.tuning import Tuning
@@ -88,7 +88,7 @@ class Doctor:
             None if expected is None else Expected.read(expected),
         )  # fmt: skip
         self.log = FindingLog(None if output is None else user_path(output), say, writer)
-        self.skipped = Skipped(self.log.skipped)
+        self.skipped = Skipped(self.log.skipped, self._lost)
         self.history = History()
         self.history.curves.tuning = tuning
         self.recorder = StepRecorder(self.watched, self, self.history, self.skipped, first_step, every, probes)
@@ -183,7 +183,8 @@ class Doctor:
             with self.skipped.noting("close"), torch.no_grad():
                 self.recorder.end()
         if self.sketcher is not None:
-            self.sketcher.close()
+            with self.skipped.noting("baseline"):
+                self.sketcher.close()
         if self.watched.expected is not None:
             with self.skipped.noting("expected"):
                 record = self.recorder.record
@@ -199,21 +200,23 @@ class Doctor:
     def __enter__(self) -> Doctor:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if is_lost(error) and error is not None:
+            self.skipped.end(error)
         self.close()
 
     # what the recorder asks
 
     def called(self, call: Call, step: int) -> None:
         """Before a forward pass, which unknown ids will end; at the first one, all that needs no gradient."""
-        self._add(ids_of_call(self.info, call, step))
+        self._add(ids_of_call(self.info, call, self.recorder.record))
         if not self._examined and not self.info.shapeless:
             self._examined = self._waiting = True
             self._examine(self._exam(call=call), [rule for rule in self.rules if not _needs_backward(rule)])
 
     def compared(self, given: Any, target: Any, step: int) -> None:
         """Before a cross-entropy, which a class unknown to it will end."""
-        self._add(classes_of_loss(given, target, step))
+        self._add(classes_of_loss(given, target, self.recorder.record))
 
     def updating(self, record: StepRecord, cleared: bool) -> None:
         """Before the first update: what the loop's own backward pass shows."""
@@ -280,6 +283,13 @@ class Doctor:
             with self.recorder.paused():
                 self._add([nan_replay.opened(self.watched, record, self.history, loss, self.rules)])
 
+    def _lost(self, error: BaseException) -> None:
+        """The device can be used no more: what most likely was the cause, without asking it anything."""
+        if is_assertion(error):
+            self._add([lost_device(error, self.info, self.recorder.record)])
+        else:
+            self.log.skipped("what comes now", f"the device is lost: {error}".split("\n")[0])
+
     def _tried(self, finding: Finding, record: StepRecord) -> Finding:
         """A loss that rises, the first time: the step repeated at a tenth of its rate."""
         known = self.log.by_rule.get(finding.rule)
@@ -311,6 +321,7 @@ class Doctor:
             watched.steps_per_epoch,
             watched.tuning,
             watched.tokenizer,
+            skipped=Skipped(lost=self.skipped.end),
             **given,
         )
 

@@ -49,6 +49,20 @@ def finding_from(entry: dict[str, Any]) -> Finding:
     return Finding(**{key: entry[key] for key in Finding.__dataclass_fields__ if key in entry})
 
 
+LOST = ("device-side assert", "illegal memory access", "unspecified launch failure", "misaligned address")
+"""What CUDA says when nothing on the device can be used any more by this process."""
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """Whether an error says that this process can use its device no more."""
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in LOST)
+
+
+def is_assertion(error: BaseException | None) -> bool:
+    """Whether a kernel has stopped the device, as one does whose index lies outside of what it looks in."""
+    return is_lost(error) and LOST[0] in str(error)
+
+
 MANY = 100
 """Errors after which the doctor stops watching: what fails at every step would only cost time."""
 
@@ -56,10 +70,15 @@ MANY = 100
 class Skipped(dict[str, str]):
     """What was not checked, and why: the one place where an error inside the doctor ends. Each is reported once."""
 
-    def __init__(self, report: Callable[[str, str], None] = lambda what, why: None) -> None:
+    def __init__(
+        self,
+        report: Callable[[str, str], None] = lambda what, why: None,
+        lost: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
         super().__init__()
-        self.report = report
+        self.report, self.lost = report, lost
         self.errors = 0
+        self.ended = False  # whether the device is lost, on which all of it depends
 
     def note(self, what: str, why: str) -> None:
         if what not in self:
@@ -76,9 +95,19 @@ class Skipped(dict[str, str]):
 
     def failed(self, what: str, error: Exception) -> None:
         """Note an error."""
+        if is_lost(error):
+            self.end(error)
+            return
         self.errors += 1
         self.note(what, f"{type(error).__name__}: {error}".split("\n")[0][:200])
 
+    def end(self, error: BaseException) -> None:
+        """The device is lost: nothing more is tried."""
+        if not self.ended:
+            self.ended = True
+            self.lost(error)
+
     @property
     def too_many(self) -> bool:
-        return self.errors > MANY
+        """Whether nothing is looked at any more."""
+        return self.ended or self.errors > MANY

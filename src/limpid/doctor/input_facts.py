@@ -8,7 +8,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from limpid.doctor.calls import LABEL_NAMES, Call
-from limpid.doctor.data_sheet import is_readable
+from limpid.doctor.data_sheet import is_table
 from limpid.doctor.fact import Fact
 
 BY_ROW, ALIKE = "row by row", "the same for each row"
@@ -19,8 +19,8 @@ Key = tuple[str, str]
 def of_call(call: Call) -> Iterator[Fact]:
     """Of each tensor."""
     for name, tensor in call.tensors.items():
-        if tensor.ndim and is_readable(tensor):
-            yield from _of_tensor(name, tensor.detach())
+        if tensor.ndim and is_table(tensor):
+            yield from _of_tensor(name, tensor.detach().cpu())
 
 
 def _of_tensor(name: str, tensor: Tensor) -> Iterator[Fact]:

@@ -25,7 +25,7 @@ ROOM = 2**22
 
 @dataclass(frozen=True)
 class LossGradient:
-    """What one backward pass taught, on some positions of a micro-batch."""
+    """What one backward pass taught, on some positions of a micro-batch; its tensors lie on the host."""
 
     ids: Tensor | None  # (row, position) the inputs
     rows: Tensor  # (n,) which row, which position was read
@@ -116,7 +116,7 @@ def read_call(logits: Tensor, gradient: Tensor, call: Call, translates: bool, ro
     reading = read(logits, gradient, None if translates else call.ids, room)
     if reading is None or reading.ids is None or max(reading.match(k)[0] for k in range(-3, 5)) > 0.5:
         return reading
-    others = [replace(reading, ids=ids) for ids in call.all_ids if ids.shape == reading.ids.shape]
+    others = [replace(reading, ids=ids.detach().cpu()) for ids in call.all_ids if ids.shape == reading.ids.shape]
     shifted = (other for other in others if other.match(1)[0] >= 0.99)
     copied = (other for other in others if other.match(0)[0] >= 0.99)
     return next(itertools.chain(shifted, copied), reading)
@@ -157,11 +157,11 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
     each = fitted[labelled].double()
     surprise = torch.where(labelled, log_z - z.gather(1, taught.clamp(min=0)[:, None])[:, 0], 0.0)
     return LossGradient(
-        ids=ids.detach() if ids is not None and ids.shape == (batch, length) else None,
-        rows=where // length,
-        positions=where % length,
-        taught=taught,
-        weight=weight,
+        ids=ids.detach().cpu() if ids is not None and ids.shape == (batch, length) else None,
+        rows=(where // length).cpu(),
+        positions=(where % length).cpu(),
+        taught=taught.cpu(),
+        weight=weight.cpu(),
         misfit=misfit,
         misfit_log_z=_left_by_log_z(g, p, taught.clamp(min=0), labelled),
         squashed=squashed,
@@ -173,7 +173,7 @@ def read(logits: Tensor, gradient: Tensor, ids: Tensor | None, room: int = ROOM)
         row_sum=_mean(g.sum(-1)[labelled]) / max(_mean(fitted[labelled]), 1e-30),
         unbalanced=unbalanced,
         over_another=unbalanced > FORMULA_UNUSUAL["unbalanced"] and _over_another(gradient.detach(), room),
-        surprise=surprise,
+        surprise=surprise.cpu(),
         logit_std=float(z.std(-1).mean()),
         log_z=float(log_z.mean()),
         largest=float(z.abs().max()),

@@ -160,7 +160,7 @@ class PassRecorder(abc.ABC):
         def back(gradients: tuple[Tensor | None, ...]) -> None:
             gradient = gradients[slot] if slot < len(gradients) else None
             if gradient is not None and not self.is_paused:
-                record.row_gradients.append((kept, gradient.detach().clone()))
+                record.row_gradients.append((kept.cpu(), gradient.detach().clone().cpu()))
 
         rows.grad_fn.register_prehook(back)
 
@@ -188,10 +188,10 @@ class PassRecorder(abc.ABC):
             self.record.spread_out = tuple(given.shape), tuple(target.shape)
         if Probe.LOSS_INPUTS in self.probes and tensors and given.requires_grad and given.numel() == target.numel():
             if self.record.read and given.numel() <= ROWS:
-                self.record.difference = given.detach(), target.detach()
+                self.record.difference = given.detach().cpu(), target.detach().cpu()
             if self.record.sampled:
                 self.record.reach, seen = reach(given, target), explained(given, target)
-                self.record.explained = None if seen is None else (*seen, target.detach())
+                self.record.explained = None if seen is None else (*seen, target.detach().cpu())
 
     @guarded
     def on_mean(self, name: str, value: Any, reduction: str) -> None:

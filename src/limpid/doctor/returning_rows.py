@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from limpid.doctor.data_sheet import is_readable, row_inputs, row_targets, tensors_in
+from limpid.doctor.data_sheet import readable, row_inputs, row_targets, tensors_in
 
 if TYPE_CHECKING:
     from limpid.doctor.step_record import StepRecord
@@ -108,7 +108,7 @@ def _as_served(record: StepRecord) -> Tensor | None:
     """Up to 512 numbers of each row, where the model is given the very rows that the batch holds, (row, number)."""
     given = row_inputs(record) if len(record.micros) == 1 else None
     held = None if given is None else next(tensors_in(record.micros[0].given), None)
-    if given is None or held is None or held.shape != given.shape or not is_readable(held):
+    if given is None or held is None or held.shape != given.shape or (held := readable(record, held)) is None:
         return None
     flat = given.reshape(len(given), -1)
     flat = flat[:, :: max(1, -(-flat.shape[1] // NUMBERS))].float()

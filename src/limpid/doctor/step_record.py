@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from limpid.doctor.attention_probe import AttentionScores
 from limpid.doctor.calls import Call
 from limpid.doctor.contracts import Breach
+from limpid.doctor.devices import on_host
 from limpid.doctor.idle_units import IdleUnits
 from limpid.doctor.levels import LogitLevel
 from limpid.doctor.loss_gradient import LossGradient
@@ -23,6 +24,9 @@ from limpid.doctor.rules.loss_scaling import LOSS_NOT_SCALED
 from limpid.doctor.trial_pass import Shapes
 from limpid.doctor.update_sample import UpdateSample
 from limpid.doctor.weight_trail import Outside, Start
+
+SMALL = 2**20
+"""Bytes of a tensor that are copied to the host at every step: a tenth of a millisecond."""
 
 
 @dataclass
@@ -40,7 +44,7 @@ class StepRecord:
     metrics: dict[str, float] = field(default_factory=dict)  # what the loop logs beside the loss
     # forward passes
     calls: list[Call] = field(default_factory=list)
-    rng: list[Tensor] = field(default_factory=list)  # random state before each
+    rng: list[tuple[Tensor, ...]] = field(default_factory=list)  # random state before each
     autocast: list[torch.dtype | None] = field(default_factory=list)  # format of autocast around each
     micros: list[Micro] = field(default_factory=list)  # as reported
     outer_called: bool = False
@@ -102,21 +106,51 @@ class StepRecord:
     scheduled: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)  # set, used
     other: weakref.ref[Any] | None = None  # an optimizer that is not watched and has changed the model
     rank_lines: list[RankLines] = field(default_factory=list)  # steps of which every process has reported by now
+    _copies: dict[int, tuple[Tensor, Tensor]] = field(
+        default_factory=dict
+    )  # by identity: what lies elsewhere, its copy
+
+    def host(self, tensor: Tensor) -> Tensor | None:
+        """The numbers of a tensor on the host, copied once where they lie elsewhere; None where that takes long.
+
+        A step's loss and norm have been read when rules look at it, so that a small copy waits for nothing more.
+        """
+        if on_host(tensor):
+            return tensor
+        if not self.sampled and tensor.numel() * tensor.element_size() > SMALL:
+            return None
+        if id(tensor) not in self._copies:
+            self._copies[id(tensor)] = tensor, tensor.detach().cpu()
+        return self._copies[id(tensor)][1]
+
+    def ahead(self, tensor: Tensor | None, idle: bool = False) -> Tensor | None:
+        """What a pass is about to look up, on the host; None where reading it would wait, the device not being idle."""
+        if tensor is None or not (on_host(tensor) or self.sampled or idle):
+            return None
+        return self.host(tensor)
+
+    def has_read(self, tensor: Tensor) -> bool:
+        """Whether its numbers have been on the host in this step."""
+        return on_host(tensor) or id(tensor) in self._copies
+
+    def on_hosts(self, tensors: list[Tensor]) -> list[Tensor]:
+        """All of these on the host; none where one is too large to be copied now."""
+        found = [copy for one in tensors if (copy := self.host(one)) is not None]
+        return found if len(found) == len(tensors) else []
 
     @property
     def token_ids(self) -> list[Tensor]:
-        """(row, position) each: as reported, or as the model was given them; none where reading them means waiting."""
+        """(row, position) each, on the host: as reported, or as the model was given them."""
         ids = [micro.ids for micro in self.micros if micro.ids is not None]
         ids = ids or [call.ids for call in self.calls if call.ids is not None]
-        waits = any(t.is_cuda for t in ids) and not self.sampled
-        return [] if waits else [t for t in ids if t.numel()]
+        return [t for t in self.on_hosts(ids) if t.numel()]
 
     @property
     def measured_rows(self) -> list[Tensor]:
         """Rows of measured numbers, (row, …), of each micro-batch: its first tensor, of numbers that hardly repeat."""
         rows = [micro.measured for micro in self.micros]
-        found = [t for t in rows if t is not None and not t.is_cuda]
-        return found if len(found) == len(rows) else []
+        found = [t for t in rows if t is not None]
+        return self.on_hosts(found) if len(found) == len(rows) else []
 
     @property
     def row_numbers(self) -> list[int]:
@@ -142,8 +176,7 @@ class StepRecord:
     @property
     def class_labels(self) -> list[Tensor]:
         """One class for each row."""
-        labels = [m.labels for m in self.micros if m.labels is not None and m.labels.ndim == 1]
-        return [t for t in labels if not t.is_cuda]
+        return self.on_hosts([m.labels for m in self.micros if m.labels is not None and m.labels.ndim == 1])
 
     @property
     def has_rates(self) -> bool:

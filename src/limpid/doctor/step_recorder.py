@@ -15,6 +15,7 @@ from limpid.doctor.baseline.file import WRITTEN
 from limpid.doctor.calls import Call
 from limpid.doctor.contracts import LayerProbe
 from limpid.doctor.description import described
+from limpid.doctor.devices import random_state
 from limpid.doctor.drawn import measured
 from limpid.doctor.finding import Skipped
 from limpid.doctor.history import History
@@ -165,7 +166,7 @@ class StepRecorder(UpdateRecorder):
         record.calls.append(call)
         self._inside = True
         if Probe.REPLAY in self.probes:
-            record.rng.append(torch.get_rng_state())
+            record.rng.append(random_state(info.device))
             kind = info.device.type
             record.autocast.append(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None)
         if record.sampled and len(record.calls) == 1 and not info.compiled and not info.sharded:

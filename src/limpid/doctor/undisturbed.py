@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
+from limpid.doctor.devices import must_lie_in_range
 from limpid.doctor.shield import Obstacle, Shield
 
 
@@ -40,7 +41,10 @@ def _written(operation: Any) -> tuple[tuple[int, str], ...]:
 
 
 class _CopiedOnWrite(TorchDispatchMode):
-    """Copies a tensor before the first operation that writes to it, so that those that none writes to take no room."""
+    """Copies a tensor before the first operation that writes to it, so that those that none writes to take no room.
+
+    Indices are looked at before a device is handed them, which one out of range would cost the training.
+    """
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         super().__init__()
@@ -64,6 +68,7 @@ class _CopiedOnWrite(TorchDispatchMode):
             written = args[place] if place < len(args) else (kwargs or {}).get(name)
             for tensor in written if isinstance(written, list | tuple) else [written]:
                 self.keep(tensor)
+        must_lie_in_range(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
     def keep(self, tensor: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -54,7 +53,8 @@ class WeightTrail:
         self._goes_on = False  # whether the run began elsewhere, with weights that nobody saw here
 
     def _now(self) -> Tensor:
-        return torch.cat([sample(p, FEW).float() for p in self.parameters]) if self.parameters else torch.zeros(0)
+        found = [sample(p, FEW).float() for p in self.parameters]
+        return torch.cat([one.to(found[0].device) for one in found]) if found else torch.zeros(0)
 
     def updated(self) -> None:
         """After an update."""
@@ -76,20 +76,18 @@ class WeightTrail:
         None where it is not known, or they never began one.
         """
         moved, before = None, None
-        alike = {p.device.type for p in self.parameters} == {"cpu"}
         if self.kept is None and self._low is None:
             self._low = self._high = self._now()
             self._goes_on = count > 0
-        if self.kept is None or alike or look or self.evaluated:
-            now = self._now()
-            if self.kept is not None and (look or self.evaluated):
-                moved = self._has_moved(now, self.kept)
-            if alike and len(now):
-                key = now.numpy().tobytes()
-                away = self.kept is not None and not torch.equal(now, self.kept)
-                before = self._started.get(key) if away else None
-                if len(self._started) < MOST:
-                    self._started.setdefault(key, Start(step, count))
+        now = self._now()
+        if self.kept is not None and (look or self.evaluated):
+            moved = self._has_moved(now, self.kept)
+        if len(now):
+            key = now.cpu().numpy().tobytes()
+            away = self.kept is not None and not torch.equal(now, self.kept)
+            before = self._started.get(key) if away else None
+            if len(self._started) < MOST:
+                self._started.setdefault(key, Start(step, count))
         self.kept = None
         return moved, before
 
@@ -119,6 +117,6 @@ def steps_counted(optimizers: list[Any]) -> float:
         for state in getattr(optimizer, "state", {}).values():
             count = state.get("step") if isinstance(state, dict) else None
             if count is not None:
-                return math.nan if getattr(count, "is_cuda", False) else float(count)
+                return float(count)
             return float(bool(state))
     return 0.0

@@ -15,6 +15,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from limpid.doctor.calls import IGNORED, Call, find_logits, find_loss
+from limpid.doctor.devices import set_random_state
 from limpid.doctor.finding import Skipped
 from limpid.doctor.micro_batches import Micro
 from limpid.doctor.model_info import ModelInfo
@@ -123,7 +124,7 @@ class RecordedPass:
     info: ModelInfo
     call: Call
     micro: Micro | None = None
-    rng: Tensor | None = None  # random state before the forward pass
+    rng: tuple[Tensor, ...] | None = None  # random state before the forward pass
     autocast: torch.dtype | None = None  # the format that autocast computed in
     weights: dict[str, Tensor] | None = None  # others than the model's own, by name
     wide: bool = False  # in float32, whatever the model asks for
@@ -145,7 +146,7 @@ def replay(recorded: RecordedPass, backward: bool = True) -> ReplayResult:
     with undisturbed(Shield(model), gradients=backward), _named(model) as stack:
         model.train()
         if recorded.rng is not None:
-            torch.set_rng_state(recorded.rng)
+            set_random_state(recorded.info.device, recorded.rng)
         searching = NonFiniteSearch(lambda: stack[-1] if stack else "model")
         with searching, _format(recorded):
             own = {} if recorded.weights is None else _leaves(recorded.weights, model, backward)

@@ -299,8 +299,9 @@ def no_labels(exam: Exam) -> Iterator[Finding]:
 @on_step(NO_LABELS)
 def no_labels_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     for index, micro in enumerate(record.micros):
-        if micro.labels is not None and micro.labels.ndim == 2 and not micro.labels.is_cuda:
-            for finding in _unlabelled(micro.labels, record.number, index if len(record.micros) > 1 else None):
+        labels = record.host(micro.labels) if micro.labels is not None and micro.labels.ndim == 2 else None
+        if labels is not None:
+            for finding in _unlabelled(labels, record.number, index if len(record.micros) > 1 else None):
                 if finding.severity == "fault":
                     yield finding
 

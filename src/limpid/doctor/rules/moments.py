@@ -113,12 +113,12 @@ def _known(state: dict[str, Any]) -> bool:
 
 @on_step(MOMENTS_DO_NOT_FIT)
 def counted_anew(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    """The count of the first tensor that has one, where it lies in the computer's own memory."""
+    """The count of the first tensor that has one."""
     if not record.updated or len(watched.optimizers) != 1:
         return
     state = getattr(watched.optimizers[0], "state", {})
     found = next((s["step"] for s in state.values() if isinstance(s, dict) and "step" in s), None)
-    if found is None or getattr(found, "is_cuda", False):
+    if found is None:
         return
     before, history.count = history.count, float(found)
     if history.count >= before:

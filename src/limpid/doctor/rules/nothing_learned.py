@@ -154,8 +154,10 @@ def _is_given(record: StepRecord, target: Tensor) -> bool:
     for micro in record.micros:
         held = micro.given.values() if isinstance(micro.given, Mapping) else micro.given
         for one in held if isinstance(held, tuple | list) or isinstance(micro.given, Mapping) else ():
-            if isinstance(one, torch.Tensor) and one.shape == target.shape and torch.equal(one, target):
-                return True
+            if isinstance(one, torch.Tensor) and one.shape == target.shape:
+                numbers = record.host(one)
+                if numbers is not None and torch.equal(numbers, target):
+                    return True
     return False
 
 

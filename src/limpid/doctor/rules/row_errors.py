@@ -179,7 +179,7 @@ def between_two_numbers(watched: Watched, record: StepRecord, history: History) 
     rule = OUTPUTS_TOO_COARSE
     found = answers(record) if record.row_gradients else None
     pair = record.difference if found is None else (found[0], found[2])
-    if pair is None or pair[0].numel() < rule["rows"] or pair[0].numel() != pair[1].numel() or pair[0].is_cuda:
+    if pair is None or pair[0].numel() < rule["rows"] or pair[0].numel() != pair[1].numel():
         return
     outputs, target = pair[0].detach().float().flatten(), pair[1].detach().float().flatten()
     middle, spread = float(target.abs().median()), float(target.std())

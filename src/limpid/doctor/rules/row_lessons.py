@@ -143,9 +143,12 @@ def _classes(record: StepRecord) -> Tensor | None:
 
     given = record.micros[0].given if len(record.micros) == 1 else None
     last = given[-1] if isinstance(given, tuple | list) and len(given) > 1 else None
-    if not isinstance(last, torch.Tensor) or last.is_cuda or last.numel() != len(last) or last.dtype == torch.bool:
+    if not isinstance(last, torch.Tensor) or not last.ndim or last.numel() != len(last) or last.dtype == torch.bool:
         return None
-    labels = last.detach().flatten().float()
+    numbers = record.host(last)
+    if numbers is None:
+        return None
+    labels = numbers.detach().flatten().float()
     if bool((labels == IGNORED).any()):
         return None
     return labels if 2 <= len(labels.unique()) <= 10 and bool((labels == labels.round()).all()) else None
@@ -201,7 +204,7 @@ def policy_gradient(watched: Watched, record: StepRecord, history: History) -> I
     if not isinstance(given, Mapping) or len(record.row_gradients) != 1:
         return
     logits, gradient = record.row_gradients[0]
-    chosen, earned, prompts = (_of_rows(given, names, len(gradient)) for names in (ACTIONS, REWARDS, PROMPTS))
+    chosen, earned, prompts = (_of_rows(record, given, names, len(gradient)) for names in (ACTIONS, REWARDS, PROMPTS))
     if chosen is None or earned is None or gradient.ndim != 2 or gradient.shape[1] < 2:
         return
     index = chosen.long().clamp(0, gradient.shape[1] - 1)[:, None]
@@ -248,9 +251,10 @@ def _between_prompts(weight: Tensor, prompts: Tensor, record: StepRecord, histor
         )
 
 
-def _of_rows(given: Mapping[str, Any], names: tuple[str, ...], rows: int) -> Tensor | None:
+def _of_rows(record: StepRecord, given: Mapping[str, Any], names: tuple[str, ...], rows: int) -> Tensor | None:
     """One number for each row, by the first of these names."""
     import torch
 
     held = next((given[name] for name in names if isinstance(given.get(name), torch.Tensor)), None)
-    return None if held is None or held.shape != (rows,) or held.is_cuda else held.detach().float()
+    numbers = None if held is None or held.shape != (rows,) else record.host(held)
+    return None if numbers is None else numbers.detach().float()

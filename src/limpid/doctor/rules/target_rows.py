@@ -69,7 +69,7 @@ def mean_of_each_batch(watched: Watched, record: StepRecord, history: History) -
     if seen is None or not record.sampled:
         return
     target = seen[2].reshape(len(seen[2]), -1) if seen[2].ndim else seen[2].reshape(1, 1)
-    if target.is_cuda or len(target) < rule["rows"] or target.shape[1] > 16:
+    if len(target) < rule["rows"] or target.shape[1] > 16:
         return
     y = target.double()
     mean, spread = float(y.mean(0).abs().max()), y.std(0, correction=0)

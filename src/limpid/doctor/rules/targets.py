@@ -141,7 +141,7 @@ def beyond_the_range(watched: Watched, record: StepRecord, history: History) -> 
 @on_step(TARGET_IN_INPUTS, asks="sampled")
 def given_away(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule = TARGET_IN_INPUTS
-    pair = _rows_and_targets(record.micros[0].given) if record.sampled and record.micros else None
+    pair = _rows_and_targets(record) if record.sampled and record.micros else None
     if pair is None:
         return
     rows, targets = pair
@@ -160,15 +160,17 @@ def given_away(watched: Watched, record: StepRecord, history: History) -> Iterat
         )
 
 
-def _rows_and_targets(given: Any) -> tuple[Tensor, Tensor] | None:
+def _rows_and_targets(record: StepRecord) -> tuple[Tensor, Tensor] | None:
     """Inputs (row, column) and one number for each row, where a batch is such a pair."""
     import torch
 
+    given = record.micros[0].given
     if not isinstance(given, tuple | list) or len(given) < 2:
         return None
-    rows, targets = given[0], given[-1]
-    if not isinstance(rows, torch.Tensor) or not isinstance(targets, torch.Tensor) or rows.is_cuda:
+    both = record.on_hosts([one for one in (given[0], given[-1]) if isinstance(one, torch.Tensor)])
+    if len(both) < 2:
         return None
+    rows, targets = both
     targets = targets.squeeze(-1) if targets.ndim == 2 else targets
     fits = rows.ndim == 2 and targets.ndim == 1 and len(rows) == len(targets) and rows.shape[1] > 1
     return (rows, targets) if fits and rows.is_floating_point() else None
@@ -180,9 +182,9 @@ def goes_on(watched: Watched, record: StepRecord, history: History) -> Iterator[
     if record.difference is None or not isinstance(given, Mapping):
         return
     done, reward = (
-        _column(given, *names) for names in (("done", "dones", "terminal", "terminated"), ("rewards", "reward"))
+        _column(record, given, *names) for names in (("done", "dones", "terminal", "terminated"), ("rewards", "reward"))
     )
-    target = record.difference[1].flatten().cpu()
+    target = record.difference[1].flatten()
     if done is None or reward is None or len(done) != len(target) or len(reward) != len(target):
         return
     ended = done > 0
@@ -203,12 +205,13 @@ def goes_on(watched: Watched, record: StepRecord, history: History) -> Iterator[
         )
 
 
-def _column(given: Mapping[str, Any], *names: str) -> Tensor | None:
+def _column(record: StepRecord, given: Mapping[str, Any], *names: str) -> Tensor | None:
     """One number for each row, by name."""
     import torch
 
     held = next((given[name] for name in names if isinstance(given.get(name), torch.Tensor)), None)
-    return None if held is None or held.ndim != 1 or held.is_cuda else held.detach().float()
+    numbers = None if held is None or held.ndim != 1 else record.host(held)
+    return None if numbers is None else numbers.detach().float()
 
 
 @on_step(IDS_IN_HALF, asks="sampled")
@@ -236,7 +239,7 @@ def cast_with_the_batch(watched: Watched, record: StepRecord, history: History) 
 @on_step(ONE_ANSWER)
 def one_answer(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule = ONE_ANSWER
-    kinds = [kind for micro in record.micros for kind in _truths(micro)]
+    kinds = [kind for micro in record.micros for kind in _truths(record, micro)]
     if not kinds:
         return
     same = len(set(kinds)) == 1
@@ -255,12 +258,13 @@ def one_answer(watched: Watched, record: StepRecord, history: History) -> Iterat
         )
 
 
-def _truths(micro: Micro) -> list[bool]:
+def _truths(record: StepRecord, micro: Micro) -> list[bool]:
     """The label of each row, where it is a truth value."""
     import torch
 
     given = micro.given if hasattr(micro.given, "keys") else {}
     held = next((given[name] for name in LABELS if name in given), None)
-    if isinstance(held, torch.Tensor) and held.dtype == torch.bool and held.ndim == 1 and not held.is_cuda:
-        return [bool(one) for one in held.tolist()]
+    if isinstance(held, torch.Tensor) and held.dtype == torch.bool and held.ndim == 1:
+        numbers = record.host(held)
+        return [] if numbers is None else [bool(one) for one in numbers.tolist()]
     return held if isinstance(held, list) and all(isinstance(one, bool) for one in held) else []

@@ -1,10 +1,10 @@
-"""Token ids against the vocabulary: out of range, wrapped by a narrow type, or of another tokenizer."""
+"""Token ids against the vocabulary: wrapped by a narrow type, or of another tokenizer."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
@@ -12,17 +12,12 @@ from limpid.doctor.rules.labels import NEAR_ALL
 from limpid.doctor.weights import fresh_gains
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from limpid.doctor.calls import Call
     from limpid.doctor.exam import Exam
     from limpid.doctor.history import History
-    from limpid.doctor.model_info import ModelInfo
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "token_ids"
-IGNORED = -100
 
 NEVER_TAUGHT = Rule(
     "token-never-a-label",
@@ -71,20 +66,6 @@ ONE_TOKEN_DOMINATES = Rule(
     explains=("loss-plateau", "nothing-learned"),
 )
 
-OUT_OF_RANGE = Rule(
-    "ids-out-of-range",
-    FAMILY,
-    detects="Token ids or labels that are negative or beyond the vocabulary.",
-    equation=r"0 \le x < V",
-    source="definition; transformers#24698",
-    threshold="exact",
-    cost="one minimum and maximum per batch",
-    needs=(Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD, Probe.LOSS_INPUTS),
-    cause="another tokenizer than the model's, added tokens without resizing the embedding, or a wrapped type",
-    fix="model.resize_token_embeddings(len(tokenizer)), or the model's own tokenizer",
-    explains=("not-finite",),
-)
-
 WRAPPED = Rule(
     "ids-wrapped",
     FAMILY,
@@ -122,74 +103,6 @@ VOCABULARY_MISMATCH = Rule(
     cause="ids of another tokenizer, or weights in another layout than the code's",
     fix="the tokenizer that came with the weights; compare one text's loss with the published one",
 )
-
-
-@before_first_step(OUT_OF_RANGE)
-def in_range(exam: Exam) -> Iterator[Finding]:
-    vocab, table = exam.vocab, exam.info.table_rows
-    for micro in exam.micros:
-        if micro.ids is not None and (table or vocab):
-            yield from _out_of_range("inputs", micro.ids, table or vocab, None)
-        labels = micro.labels
-        each_output = exam.plain is None or (labels is not None and labels.ndim + 1 == exam.plain.ndim)
-        if labels is not None and each_output and (vocab or table):  # a label for each output
-            yield from _out_of_range("labels", labels, vocab or table, None)
-        if exam.refused and labels is not None and "Target" in exam.refused:
-            odd = [int(value) for value in labels.unique() if value < 0]
-            yield OUT_OF_RANGE.finding(
-                severity="fault",
-                where="labels",
-                says=f"the loss refuses these labels ({exam.refused}): masked ones are {', '.join(map(str, odd))}, "
-                "which it does not ignore.",
-                cause="labels are masked with another number than the loss's ignore_index",
-                fix=f"mask with {IGNORED}, or pass ignore_index to the loss",
-                refuted_by="a loss that accepts them",
-                evidence={"labels": odd},
-            )
-
-
-@on_step(OUT_OF_RANGE)
-def in_range_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    table = watched.info.table_rows
-    for call in record.calls if table and history.rows.arrays else ():
-        if call.ids is not None and call.ids.device.type not in ("cpu", "cuda"):  # `ids_of_call` looks at those of CPUs
-            yield from _out_of_range("inputs", call.ids, table, record.number)
-
-
-def ids_of_call(info: ModelInfo, call: Call, step: int) -> Iterator[Finding]:
-    """Ids and labels that a call is about to hand over, where looking at them costs no wait for a device."""
-    ids, labels, table = call.ids, call.named_labels, info.table_rows
-    if table is None or ids is None:
-        return
-    if ids.device.type == "cpu" and ids.numel():
-        yield from _out_of_range("inputs", ids, table, step)
-    if labels is not None and not labels.is_cuda and labels.numel() and labels.shape == ids.shape:
-        yield from _out_of_range("labels", labels, table, step)
-
-
-def classes_of_loss(given: Any, target: Any, step: int) -> Iterator[Finding]:
-    """Classes that cross-entropy is about to look for, on the CPU."""
-    import torch
-
-    if not isinstance(given, torch.Tensor) or not isinstance(target, torch.Tensor) or target.device.type != "cpu":
-        return
-    classes = given.shape[1] if given.ndim > 1 else len(given)
-    if not target.is_floating_point() and target.numel() and int(target.max()) >= classes:
-        yield from _out_of_range("labels", target.clamp(min=0), classes, step)
-
-
-def _out_of_range(what: str, values: Tensor, size: int | None, step: int | None) -> Iterator[Finding]:
-    low, high = int(values.min()), int(values.max())
-    odd = low < 0 and (what == "inputs" or bool(((values < 0) & (values != IGNORED) & (values != -1)).any()))
-    if size is not None and (high >= size or odd):
-        yield OUT_OF_RANGE.finding(
-            severity="fault",
-            step=step,
-            where=what,
-            says=f"{what} hold id {high if high >= size else low}, but the model knows 0 … {size - 1}.",
-            refuted_by=f"all ids within 0 … {size - 1}",
-            evidence={"smallest": low, "largest": high, "rows": size},
-        )
 
 
 @before_first_step(WRAPPED)

@@ -1,0 +1,95 @@
+"""What is different where a model does not lie on the host: reading waits, and an index out of range is fatal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def on_host(tensor: Tensor) -> bool:
+    """Whether its numbers lie in the memory of the host, where reading them waits for nothing."""
+    return tensor.device.type == "cpu"
+
+
+def random_state(device: torch.device) -> tuple[Tensor, ...]:
+    """Of the host's random numbers, and of those of the device, where it has its own."""
+    own = (
+        getattr(torch.get_device_module(device), "get_rng_state", None) if device.type not in ("cpu", "meta") else None
+    )
+    return (torch.get_rng_state(),) if own is None else (torch.get_rng_state(), own(device))
+
+
+def set_random_state(device: torch.device, state: tuple[Tensor, ...]) -> None:
+    torch.set_rng_state(state[0])
+    if len(state) > 1:
+        torch.get_device_module(device).set_rng_state(state[1], device)
+
+
+def must_lie_in_range(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Say of an index that lies outside what the CPU would say: a device that is handed it is lost.
+
+    Raises  IndexError
+    """
+    check = CHECKS.get(func)
+    if check is None or not any(isinstance(one, Tensor) and not on_host(one) for one in args):
+        return
+    for values, low, size, what in check(*args, **kwargs):
+        if values.numel():
+            outside = values[(values < low) | (values >= size)]
+            if outside.numel():
+                raise IndexError(what.format(int(outside[0])))
+
+
+Checked = list[tuple[Tensor, int, int, str]]
+"""Indices, the least that is allowed, what they must lie below, and what the CPU says of one that does not."""
+
+
+def _embedding(weight: Tensor, indices: Tensor, *_: Any, **__: Any) -> Checked:
+    return [(indices, 0, len(weight), "index out of range in self")]
+
+
+def _nll_loss(
+    logarithms: Tensor, target: Tensor, weight: Any = None, reduction: int = 1, ignored: int = -100, **_: Any
+) -> Checked:
+    classes = logarithms.shape[1] if logarithms.ndim > 1 else len(logarithms)
+    return [(target[target != ignored], 0, classes, "Target {} is out of bounds.")]
+
+
+def _along(tensor: Tensor, axis: int, index: Tensor, *_: Any, **__: Any) -> Checked:
+    size = tensor.shape[axis] if tensor.ndim else 1
+    return [(index, 0, size, f"index {{}} is out of bounds for dimension {axis} with size {size}")]
+
+
+def _index(tensor: Tensor, indices: list[Tensor | None], *_: Any, **__: Any) -> Checked:
+    found: Checked = []
+    axis = 0
+    for index in indices:
+        if index is not None and index.dtype in (torch.bool, torch.uint8):
+            axis += index.ndim
+            continue
+        if index is not None:
+            size = tensor.shape[axis]
+            found.append((index, -size, size, f"index {{}} is out of bounds for dimension {axis} with size {size}"))
+        axis += 1
+    return found
+
+
+CHECKS: dict[Any, Callable[..., Checked]] = {
+    aten.embedding.default: _embedding,
+    aten.nll_loss_forward.default: _nll_loss,
+    aten.nll_loss2d_forward.default: _nll_loss,
+    aten.gather.default: _along,
+    aten.scatter.src: _along,
+    aten.scatter.value: _along,
+    aten.scatter_add.default: _along,
+    aten.index_select.default: _along,
+    aten.index_add.default: _along,
+    aten.index.Tensor: _index,
+    aten.index_put.default: _index,
+    aten.index_put_.default: _index,
+}
