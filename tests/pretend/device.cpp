@@ -252,6 +252,12 @@ at::Tensor empty(
       size, &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype), format);
 }
 
+at::Tensor zeros(
+    c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
+    std::optional<c10::Device>, std::optional<bool>) {
+  return at::zeros(size, at::TensorOptions(c10::dtype_or_default(dtype)).device(kind, 0));
+}
+
 at::Tensor empty_strided(
     c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
     std::optional<c10::Device>, std::optional<bool>) {
@@ -303,6 +309,7 @@ at::Tensor& set_(at::Tensor& self) { return set_storage(self, at::Storage(
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", empty);
   m.impl("empty_strided", empty_strided);
+  m.impl("_efficientzerotensor", zeros);
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("_local_scalar_dense", number);

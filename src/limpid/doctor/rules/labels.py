@@ -135,7 +135,7 @@ def own_token(exam: Exam, gradient: LossGradient, inner: bool = False) -> tuple[
     if call is None or gradient.ids is None or not exam.may_call:
         return None
     beside = gradient.ids
-    ids = next((t for t in call.all_ids if t.equal(beside[: len(t), : t.shape[1]])), None)
+    ids = next((t for t in call.all_ids if t.cpu().equal(beside[: len(t), : t.shape[1]])), None)
     if ids is None or ids.shape[1] < 2:
         return None
     middle = ids.shape[1] // 2

@@ -1,6 +1,7 @@
 """Every operation of PyTorch that a step is made of, in NumPy: its result in float64 and the error it may make."""
 
 from limpid.operations.exact import (
+    attention,
     bags,
     choices,
     convolution,
@@ -27,6 +28,7 @@ from limpid.operations.exact.exact import EXACT, MOVED, Exact
 
 __all__ = ["EXACT", "MOVED", "Exact"]
 _ENTERED = (
-    bags, choices, convolution, elementwise, fourier, indexing, linear_algebra, losses, movement, normalization,
-    padding, pooling, products, recurrent, reductions, sampling, sequences, special, spectra, stretching, updates,
+    attention, bags, choices, convolution, elementwise, fourier, indexing, linear_algebra, losses, movement,
+    normalization, padding, pooling, products, recurrent, reductions, sampling, sequences, special, spectra, stretching,
+    updates,
 )  # fmt: skip

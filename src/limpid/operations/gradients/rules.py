@@ -7,7 +7,6 @@ and of some operations it has no second derivative at all. Both are written out 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from limpid.adjoints.aten import short_name
 from limpid.adjoints.widened import grouped_product
+from limpid.operations.gradients.attention import ATTENTION
 from limpid.operations.gradients.recurrent import lstm, lstm_backward
 
 
@@ -120,62 +120,6 @@ def native_batch_norm_backward(
     return _masked(output_mask, rstd * (centred if train else inner), (grad_out * x_hat).sum(axes), grad_out.sum(axes))
 
 
-def _flash(
-    query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
-    attn_mask: Tensor | None = None, scale: float | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """softmax(QKᵀ / √d) V, and the logarithm of each row's sum of exponentials."""
-    _without(dropout_p)
-    scores = _scores(query, key, is_causal, attn_mask, scale)
-    shared = _of_all_heads(value, query)
-    return torch.softmax(scores, -1) @ shared, torch.logsumexp(scores, -1)
-
-
-def _flash_backward(
-    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, dropout_p: float,
-    is_causal: bool, *, attn_mask: Tensor | None = None, scale: float | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """S̄ = P (ȲVᵀ - Σ Ȳ Y), P = exp(S - logsumexp) (Dao et al. 2022, arXiv:2205.14135, algorithm 4)."""
-    _without(dropout_p)
-    weights = (_scores(query, key, is_causal, attn_mask, scale) - logsumexp[..., None]).exp()
-    shared = _of_all_heads(value, query)
-    scores_bar = weights * (grad_out @ shared.mT - (grad_out * out).sum(-1, keepdim=True))
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    key_bar, value_bar = factor * scores_bar.mT @ query, weights.mT @ grad_out
-    return (
-        factor * scores_bar @ _of_all_heads(key, query),
-        _of_groups(key_bar, key),
-        _of_groups(value_bar, value),
-    )
-
-
-def _without(dropout_p: float) -> None:
-    if dropout_p:
-        raise NotImplementedError("its mask is drawn inside")
-
-
-def _scores(query: Tensor, key: Tensor, is_causal: bool, mask: Tensor | None, scale: float | None) -> Tensor:
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = factor * query @ _of_all_heads(key, query).mT
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    if is_causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(later, -math.inf)
-    return scores
-
-
-def _of_all_heads(one: Tensor, query: Tensor) -> Tensor:
-    """Keys or values of groups of heads, each repeated for its heads."""
-    times = query.shape[1] // one.shape[1]
-    return one if times == 1 else one.repeat_interleave(times, 1)
-
-
-def _of_groups(bar: Tensor, one: Tensor) -> Tensor:
-    times = bar.shape[1] // one.shape[1]
-    return bar if times == 1 else bar.unflatten(1, (one.shape[1], times)).sum(2)
-
-
 def _channels(one: Tensor, like: Tensor) -> Tensor:
     return one.reshape(1, -1, *[1] * (like.ndim - 2))
 
@@ -200,8 +144,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "native_group_norm_backward": native_group_norm_backward,
     "native_batch_norm": native_batch_norm,
     "native_batch_norm_backward": native_batch_norm_backward,
-    "_scaled_dot_product_flash_attention_for_cpu": _flash,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _flash_backward,
+    **ATTENTION,
 }
 
 
