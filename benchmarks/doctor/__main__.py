@@ -16,7 +16,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -82,18 +82,29 @@ def perform(task: Task) -> dict[str, Any]:
     return {**record.as_dict(), **more}
 
 
+def fork() -> multiprocessing.context.BaseContext:
+    return multiprocessing.get_context("fork")
+
+
+def apart(task: Task) -> dict[str, Any]:
+    """The same in a process of its own: forked here, where nothing has touched a GPU."""
+    with ProcessPoolExecutor(1, fork()) as alone:
+        return alone.submit(perform, task).result()
+
+
 def run(options: argparse.Namespace, console: Console) -> dict[str, Any]:
-    """All tasks, a few at a time, in processes of their own; what the JSON already holds is not run again."""
+    """All tasks, a few at a time, in processes of their own; what the JSON already holds is not run again.
+
+    On a GPU each has a process of its own: one that breaks its device takes no other with it.
+    """
     results = earlier(options)
     done = {(kind, case_name(r), r["architecture"], r["seed"]) for kind in KINDS for r in results[kind]}
     todo = [task for task in tasks(options) if (task.kind, task.name, task.architecture, task.seed) not in done]
-    context = multiprocessing.get_context("fork")
-    with (
-        Progress(console=console, transient=True) as progress,
-        ProcessPoolExecutor(options.jobs, mp_context=context) as pool,
-    ):
+    shared = options.device == "cpu"
+    pool: Executor = ProcessPoolExecutor(options.jobs, fork()) if shared else ThreadPoolExecutor(options.jobs)
+    with Progress(console=console, transient=True) as progress, pool:
         bar = progress.add_task("runs", total=len(todo))
-        waiting = {pool.submit(perform, task): task for task in todo}
+        waiting = {pool.submit(perform if shared else apart, task): task for task in todo}
         for finished in as_completed(waiting):
             task = waiting[finished]
             progress.advance(bar)
