@@ -56,7 +56,7 @@ class Decoder(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         x = self.tokens(ids)
         if self.places is not None:
-            x = x + self.places(torch.arange(ids.shape[1]))
+            x = x + self.places(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
@@ -65,7 +65,8 @@ class Decoder(nn.Module):
 def turn(x: Tensor) -> Tensor:
     """Rotary positions, half-split layout."""
     half = x.shape[-1] // 2
-    angle = torch.arange(x.shape[-2])[:, None] * 100.0 ** (-torch.arange(half) / half)
+    place, feature = torch.arange(x.shape[-2], device=x.device), torch.arange(half, device=x.device)
+    angle = place[:, None] * 100.0 ** (-feature / half)
     a, b = x[..., :half], x[..., half:]
     return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,47 @@ aten = torch.ops.aten
 def on_host(tensor: Tensor) -> bool:
     """Whether its numbers lie in the memory of the host, where reading them waits for nothing."""
     return tensor.device.type == "cpu"
+
+
+class HostCopies:
+    """Numbers of a step's tensors on the host, each copied once; a tensor that the next step has again is not anew."""
+
+    def __init__(self, earlier: HostCopies | None = None) -> None:
+        self._own: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}  # by identity: version, copy
+        self._earlier = {} if earlier is None else earlier._own
+
+    def has(self, tensor: Tensor) -> bool:
+        """Whether this step has asked for it."""
+        return self._known(self._own, tensor) is not None
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The copy, made now where there is none."""
+        copy = self._known(self._own, tensor)
+        if copy is None:
+            copy = self._known(self._earlier, tensor)
+            copy = tensor.detach().cpu() if copy is None else copy
+            self._own[id(tensor)] = weakref.ref(tensor), _version(tensor), copy
+        return copy
+
+    @staticmethod
+    def _known(copies: dict[int, tuple[weakref.ref[Tensor], int, Tensor]], tensor: Tensor) -> Tensor | None:
+        held, version, copy = copies.get(id(tensor), (None, 0, None))
+        return copy if held is not None and held() is tensor and version == _version(tensor) else None
+
+
+def _version(tensor: Tensor) -> int:
+    """How often it was written over, where that is counted."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def same_numbers(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are equal, wherever they lie."""
+    return one.shape == other.shape and torch.equal(one, other.to(one.device))
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """Tensors in a row, on the device of the first."""
+    return torch.cat([one.to(parts[0].device) for one in parts]) if parts else torch.zeros(0)
 
 
 def random_state(device: torch.device) -> tuple[Tensor, ...]:

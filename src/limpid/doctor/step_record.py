@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from limpid.doctor.attention_probe import AttentionScores
 from limpid.doctor.calls import Call
 from limpid.doctor.contracts import Breach
-from limpid.doctor.devices import on_host
+from limpid.doctor.devices import HostCopies, on_host
 from limpid.doctor.idle_units import IdleUnits
 from limpid.doctor.levels import LogitLevel
 from limpid.doctor.loss_gradient import LossGradient
@@ -106,9 +106,7 @@ class StepRecord:
     scheduled: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)  # set, used
     other: weakref.ref[Any] | None = None  # an optimizer that is not watched and has changed the model
     rank_lines: list[RankLines] = field(default_factory=list)  # steps of which every process has reported by now
-    _copies: dict[int, tuple[Tensor, Tensor]] = field(
-        default_factory=dict
-    )  # by identity: what lies elsewhere, its copy
+    copies: HostCopies = field(default_factory=HostCopies)  # of what lies elsewhere
 
     def host(self, tensor: Tensor) -> Tensor | None:
         """The numbers of a tensor on the host, copied once where they lie elsewhere; None where that takes long.
@@ -119,9 +117,7 @@ class StepRecord:
             return tensor
         if not self.sampled and tensor.numel() * tensor.element_size() > SMALL:
             return None
-        if id(tensor) not in self._copies:
-            self._copies[id(tensor)] = tensor, tensor.detach().cpu()
-        return self._copies[id(tensor)][1]
+        return self.copies.of(tensor)
 
     def ahead(self, tensor: Tensor | None, idle: bool = False) -> Tensor | None:
         """What a pass is about to look up, on the host; None where reading it would wait, the device not being idle."""
@@ -131,7 +127,7 @@ class StepRecord:
 
     def has_read(self, tensor: Tensor) -> bool:
         """Whether its numbers have been on the host in this step."""
-        return on_host(tensor) or id(tensor) in self._copies
+        return on_host(tensor) or self.copies.has(tensor)
 
     def on_hosts(self, tensors: list[Tensor]) -> list[Tensor]:
         """All of these on the host; none where one is too large to be copied now."""

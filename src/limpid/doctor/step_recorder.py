@@ -15,7 +15,7 @@ from limpid.doctor.baseline.file import WRITTEN
 from limpid.doctor.calls import Call
 from limpid.doctor.contracts import LayerProbe
 from limpid.doctor.description import described
-from limpid.doctor.devices import random_state
+from limpid.doctor.devices import HostCopies, random_state
 from limpid.doctor.drawn import measured
 from limpid.doctor.finding import Skipped
 from limpid.doctor.history import History
@@ -55,6 +55,7 @@ class StepRecorder(UpdateRecorder):
         self.steps = first_step - 1
         self._votes = Votes()
         self._sampling = Sampling()
+        self.record = StepRecord(self.steps)
         self.next_step()
 
     # the step
@@ -62,7 +63,7 @@ class StepRecorder(UpdateRecorder):
     def next_step(self) -> None:
         number = self.steps + 1
         age = number - self.first_step + 1
-        self.record = StepRecord(number)
+        self.record = StepRecord(number, copies=HostCopies(self.record.copies))
         spacing = next(spacing for last, spacing in SPACING if age <= last)
         self.record.sampled = age <= EARLY or number % spacing == 0 or self._unsettled()
         kept = self.watched.baseline is not None and number in WRITTEN

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from limpid.doctor.baseline import Baseline
 from limpid.doctor.chat_form import ChatForm
+from limpid.doctor.devices import same_numbers
 from limpid.doctor.expected import Expected
 from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.shield import Obstacle, Shield
@@ -103,7 +104,7 @@ class Watched:
         if not others or len(others) != len(ours):
             return set()
         exact = all(
-            other.shape == p.shape and other.dtype.itemsize > p.dtype.itemsize and torch.equal(other.to(p.dtype), p)
+            other.shape == p.shape and other.dtype.itemsize > p.dtype.itemsize and same_numbers(p, other.to(p.dtype))
             for other, p in zip(others, ours, strict=True)
         )
         return {id(p) for p in others} if exact else set()

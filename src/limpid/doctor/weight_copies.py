@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
+from limpid.doctor.devices import joined
 from limpid.doctor.weights import sample
 
 ELEMENTS = 64
@@ -34,11 +35,11 @@ def copies_of(model: nn.Module) -> list[nn.Module]:
 def _statistics(model: nn.Module) -> Tensor:
     """A few numbers of every buffer that is no count."""
     kept = [sample(b, ELEMENTS).float() for b in model.buffers() if b.is_floating_point() and b.numel()]
-    return torch.cat(kept).clone() if kept else torch.zeros(0)
+    return joined(kept).clone().cpu()
 
 
 def _weights(model: nn.Module) -> Tensor:
-    return torch.cat([sample(p, ELEMENTS).float() for p in model.parameters()]).clone()
+    return joined([sample(p, ELEMENTS).float() for p in model.parameters()]).clone().cpu()
 
 
 @dataclass

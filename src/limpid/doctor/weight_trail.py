@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from limpid.doctor.devices import joined
 from limpid.doctor.weights import sample
 
 FEW = 8
@@ -53,8 +54,7 @@ class WeightTrail:
         self._goes_on = False  # whether the run began elsewhere, with weights that nobody saw here
 
     def _now(self) -> Tensor:
-        found = [sample(p, FEW).float() for p in self.parameters]
-        return torch.cat([one.to(found[0].device) for one in found]) if found else torch.zeros(0)
+        return joined([sample(p, FEW).float() for p in self.parameters])
 
     def updated(self) -> None:
         """After an update."""

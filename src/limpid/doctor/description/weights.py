@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import torch
 from torch import nn
 
 from limpid.doctor.description.words import counted, format_of, listed, number, patterns, share
+from limpid.doctor.devices import same_numbers
 from limpid.doctor.weight_copies import copies_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _others(watched: Watched, history: History) -> Iterator[str]:
     if history.so_far.copies is None:
         history.so_far.copies = [weakref.ref(one) for one in copies_of(watched.info.core) if _has_a_role(one, own)]
     for other in filter(None, (kept() for kept in history.so_far.copies)):
-        equal = sum(torch.equal(a, b) for a, b in zip(own, other.parameters(), strict=True))
+        equal = sum(same_numbers(a, b) for a, b in zip(own, other.parameters(), strict=True))
         mode = "training mode" if other.training else "evaluation mode"
         asks = "with" if any(p.requires_grad for p in other.parameters()) else "without"
         yield (
@@ -98,4 +98,4 @@ def _others(watched: Watched, history: History) -> Iterator[str]:
 def _has_a_role(other: nn.Module, own: list[nn.Parameter]) -> bool:
     """Whether it does not learn, or begins as a copy: what is neither may be left over from before."""
     learns = other.training and any(p.requires_grad for p in other.parameters())
-    return not learns or any(torch.equal(a, b) for a, b in zip(own, other.parameters(), strict=True) if a.ndim >= 2)
+    return not learns or any(same_numbers(a, b) for a, b in zip(own, other.parameters(), strict=True) if a.ndim >= 2)
