@@ -15,7 +15,7 @@ from limpid.config import ModelConfig
 from limpid.generation.cpu import position
 from limpid.generation.cpu.kernels.functions import exp
 from limpid.generation.cpu.kernels.product import product
-from limpid.generation.cpu.kernels.sharing import finish, no_counters, take
+from limpid.generation.cpu.kernels.sharing import finish, finished, no_counters, take
 from limpid.generation.cpu.packing import packed, unpacked
 from limpid.model import Transformer, initialise
 
@@ -57,7 +57,8 @@ def test_a_sum_is_taken_in_one_order_however_many_rows_there_are(kind: str, coun
     stored, read = FORMATS[kind](draw.standard_normal((5, count)))
     x = draw.standard_normal((6, count)).astype(read.dtype)
     y, none = np.empty((6, 5), x.dtype), np.empty(0, x.dtype)
-    product(x, packed(stored[None])[0], none, none, y, no_counters(1, 1)[0], 0, 1)
+    weight = packed(stored[None])[0]
+    product(x, weight, none, none, y, weight, no_counters(1, 1)[0], 0, 1)
     assert y.tolist() == [[in_order(w, row) for w in read] for row in x]
 
 
@@ -82,9 +83,9 @@ def test_every_piece_is_taken_once_whoever_comes_first(total: int, least: int, w
         taken += range(first, last)
         if first == last:
             waiting.remove(worker)
-        finish(counters, last - first)
+        finish(counters, last - first, worker)
     assert sorted(taken) == list(range(total))
-    assert counters[0] == total
+    assert finished(counters, workers) == total
 
 
 def test_one_worker_alone_does_what_the_others_do_not_begin() -> None:

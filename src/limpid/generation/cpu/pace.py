@@ -8,13 +8,14 @@ Bits do not depend on the choice: every sum has one order (kernels/).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numba
 import torch
 
 from limpid.generation.cpu.kernels.compiled import PARALLEL
+from limpid.maths.operation import Array
 
 TRIAL = 2
 """Positions timed of each choice: the faster one counts, so that a pause of the system decides nothing."""
@@ -41,20 +42,16 @@ class Pace:
         untried = [n for n in (self.most, 1) if len(self.seconds.get(n, ())) < TRIAL]
         return untried[0] if untried and self.left == 0 and self.most > 1 else self.chosen
 
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Compute one position with these threads, and learn from how long it takes."""
-        torch_before = torch.get_num_threads()
-        before = numba.get_num_threads()
-        threads, began = self.threads, time.perf_counter()
-        numba.set_num_threads(threads)
+    def timed(self, decode: Callable[..., Array], given: Sequence[Any]) -> Array:
+        """Decode one position with these threads, and learn from how long it takes."""
+        torch_before, threads, began = torch.get_num_threads(), self.threads, time.perf_counter()
         try:
-            yield
+            made = decode(*given) if threads == 1 else in_pool_of(threads, decode, given)
         finally:
-            numba.set_num_threads(before)
             if torch.get_num_threads() != torch_before:  # numba's pool, when it starts, sets OpenMP's number for all
                 torch.set_num_threads(torch_before)
         self.learn(threads, time.perf_counter() - began)
+        return made
 
     def learn(self, threads: int, seconds: float) -> None:
         """Take note of one position."""
@@ -67,3 +64,15 @@ class Pace:
             self.rest = min(2 * self.rest, LONGEST_REST) if faster == self.chosen else FIRST_REST
             self.chosen, self.left = faster, self.rest
             self.seconds.clear()
+
+
+def in_pool_of(threads: int, function: Callable[..., Array], given: Sequence[Any]) -> Array:
+    """A call with so many of numba's threads."""
+    before = numba.get_num_threads()
+    if before == threads:
+        return function(*given)
+    numba.set_num_threads(threads)
+    try:
+        return function(*given)
+    finally:
+        numba.set_num_threads(before)

@@ -69,11 +69,12 @@ def _in_words(part: Shaped[np.ndarray, "group row step 32"]) -> Shaped[np.ndarra
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Packed:
-    """Memory that begins with a cache line; in huge pages where it fills one: more of their addresses stay at hand."""
+    """Memory that begins with a cache line; in huge pages where it fills half of one: more addresses stay at hand."""
     size = int(np.prod(shape)) * dtype.itemsize
-    boundary = HUGE_PAGE if size >= HUGE_PAGE else CACHE_LINE
-    if size >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        pages = mmap.mmap(-1, (-(-size // HUGE_PAGE) + 1) * HUGE_PAGE)
+    huge = size >= HUGE_PAGE // 2 and hasattr(mmap, "MADV_HUGEPAGE")
+    boundary = HUGE_PAGE if huge else CACHE_LINE
+    if huge:  # private: Linux gives shared memory no huge pages unless told to by its administrator
+        pages = mmap.mmap(-1, (-(-size // HUGE_PAGE) + 1) * HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         pages.madvise(mmap.MADV_HUGEPAGE)
         room: Shaped[np.ndarray, " byte"] = np.frombuffer(pages, np.uint8)
     else:

@@ -20,6 +20,7 @@ from numba import typeof
 from torch import Tensor
 
 from limpid.config import WeightFormat
+from limpid.generation.cpu.embedding import VectorsOf
 from limpid.generation.cpu.kernels import decode
 from limpid.generation.cpu.kernels.decode import decode_position
 from limpid.generation.cpu.pace import Pace
@@ -65,7 +66,7 @@ class PositionDecoder:
     """Logits of one more position of every row. Making the first one on a machine compiles the kernels: seconds."""
 
     def __init__(self, model: Transformer, weights: WeightFormat) -> None:
-        self.config, self.embed, self.weights_read = model.config, model.embed, weights
+        self.config, self.vectors_of, self.weights_read = model.config, VectorsOf(model.embed), weights
         self.weights, self.options = stack_weights(model, weights), options_of(model.config)
         self.rotation, self.dtype, self.context = model.rotation, model.compute, model.config.context_length
         self.nothing = no_room(self.weights.norm1.dtype)
@@ -78,8 +79,8 @@ class PositionDecoder:
         """Have the kernels for arrays of these formats; nobody is waited for where this process has them."""
         given = self._given(torch.zeros(1, 1, dtype=torch.int64), cache, None)
         if tuple(map(typeof, given)) not in decode.decode_position.overloads:
-            with alone_compiling(), self.pace.timed():
-                decode_position(*given)
+            with alone_compiling():
+                self.pace.timed(decode_position, given)
 
     def __call__(
         self, tokens: Int[Tensor, "batch 1"], cache: Cache, observe: Observe | None = None
@@ -87,8 +88,7 @@ class PositionDecoder:
         """Logits; keys and values go into the cache. The observer is shown what every kernel made."""
         mode = FAST if observe is None else Mode(observe=observe)
         given = self._given(tokens, cache, observe)
-        with self.pace.timed():
-            made = decode_position(*given)
+        made = self.pace.timed(decode_position, given)
         cache.advance(1)
         if observe is not None:
             for name, array in quantities(given.seen, self.options):
@@ -97,14 +97,17 @@ class PositionDecoder:
 
     def _given(self, tokens: Int[Tensor, "batch 1"], cache: Cache, observe: Observe | None) -> Given:
         """What the kernels are called with."""
-        mode = FAST if observe is None else Mode(observe=observe)
-        x = self.embed(tokens, cache.positions(1), mode)[:, 0].detach().numpy()
-        padding = np.zeros(len(x), np.int64) if cache.padding is None else cache.padding.numpy()
+        if cache.padding is None:
+            padding, positions = np.zeros(len(tokens), np.int64), np.array([cache.length])
+        else:
+            padding = cache.padding.numpy()
+            positions = np.maximum(cache.length - padding[:, None], 0)
+        x = self.vectors_of(tokens, positions, observe)
         keys, values = cache.keys.numpy(), cache.values.numpy()
         weights = self._weights(cache)
         seen = self.nothing if observe is None else room_for(weights, self.options, x, keys.shape[4])
         workers = self.pace.threads if observe is None else 1  # what is kept is copied between stages
-        return Given(x.copy(), weights, self.options, keys, values, padding, cache.length, seen, workers)
+        return Given(x, weights, self.options, keys, values, padding, cache.length, seen, workers)
 
     def matrices(self) -> dict[str, Float[Array, "out in"]]:
         """Every matrix as it is read, exact; the one that makes logits as logits.weight."""

@@ -43,33 +43,31 @@ def place_heads(heads, weights, options, keys, values, padding, length, seen, bl
                 copy(head, values[row, h - rotated, length])
             elif h >= queries:
                 copy(head, keys[row, h - queries, length])
-        finish(counters, last - first)
-    wait(counters, total)
+        finish(counters, last - first, worker)
+    wait(counters, total, workers)
 
 
 @jit
 def attend(heads, keys, values, padding, length, window, num_heads, mixed, counters, worker, workers):
     """Each head's softmax-weighted sum of the values from its first visible position up to `length`."""
     total = heads.shape[0] * num_heads
+    score = np.empty(min(length + 1, window), mixed.dtype)
     while True:
         first, last = take(counters, total, 1, worker, workers)
         if first == last:
             break
         for place in range(first, last):
-            attend_head(place, heads, keys, values, padding, length, window, num_heads, mixed)
-        finish(counters, last - first)
-    wait(counters, total)
+            row, h = place // num_heads, place % num_heads
+            key_head, start = h // (num_heads // keys.shape[1]), max(padding[row], length + 1 - window)
+            key, value = keys[row, key_head, start : length + 1], values[row, key_head, start : length + 1]
+            attend_head(heads[row], h, key, value, score[: length + 1 - start], mixed[row, h])
+        finish(counters, last - first, worker)
+    wait(counters, total, workers)
 
 
 @jit
-def attend_head(place, heads, keys, values, padding, length, window, num_heads, mixed):
-    """One row's and head's share of `attend`."""
-    row, h = place // num_heads, place % num_heads
-    group = num_heads // keys.shape[1]
-    queries, out = heads[row], mixed[row, h]
-    first = max(padding[row], length + 1 - window)
-    key, value = keys[row, h // group, first : length + 1], values[row, h // group, first : length + 1]
-    score = np.empty(len(key), out.dtype)
+def attend_head(queries, h, key, value, score, out):
+    """One head's share of `attend`."""
     largest = -math.inf
     together = score.size // ROWS * ROWS
     for t in range(0, together, ROWS):

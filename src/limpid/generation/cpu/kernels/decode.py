@@ -32,8 +32,8 @@ def add_and_norm(x, written, residual, block, weight, bias, options, y, counters
                     residual[block, row, i] = x[row, i]
             if weight.size:
                 norm(x[row], weight, bias, options.eps, options.layer_norm, y[row])
-        finish(counters, last - first)
-    wait(counters, total)
+        finish(counters, last - first, worker)
+    wait(counters, total, workers)
 
 
 @jit
@@ -55,7 +55,7 @@ def all_stages(
         turn = counters[STAGES * i : STAGES * (i + 1)]
         product(
             entering, weights.query_key_value[i], weights.query_key_value_scale[i], weights.query_key_value_bias[i],
-            heads.reshape((batch, -1)), turn[0], worker, workers,
+            heads.reshape((batch, -1)), weights.attention_output[i], turn[0], worker, workers,
         )  # fmt: skip
         keep(seen.heads, i, heads)
         place_heads(heads, weights, options, keys[i], values[i], padding, length, seen, i, turn[1], worker, workers)
@@ -64,7 +64,7 @@ def all_stages(
         keep(seen.mixed, i, mixed)
         product(
             mixed.reshape((batch, -1)), weights.attention_output[i], weights.attention_output_scale[i],
-            weights.attention_output_bias[i], written, turn[3], worker, workers,
+            weights.attention_output_bias[i], written, weights.gate_up[i], turn[3], worker, workers,
         )  # fmt: skip
         keep(seen.attention_output, i, written)
         gain, bias = (weights.norm2[i], weights.norm2_bias[i]) if pre else (weights.norm1[i], weights.norm1_bias[i])
@@ -72,12 +72,13 @@ def all_stages(
         keep(seen.norm2 if pre else seen.norm1, i, entering)
         mlp_hidden(
             entering, weights.gate_up[i], weights.gate_up_scale[i], weights.gate_up_bias[i], options.activation,
-            options.gated, gate_up, hidden, turn[5], worker, workers,
+            options.gated, gate_up, hidden, weights.mlp_output[i], turn[5], worker, workers,
         )  # fmt: skip
         keep(seen.gate_up, i, gate_up)
         keep(seen.hidden, i, hidden)
         out, scale, bias = weights.mlp_output[i], weights.mlp_output_scale[i], weights.mlp_output_bias[i]
-        product(hidden, out, scale, bias, written, turn[6], worker, workers)
+        following = weights.query_key_value[i + 1] if i + 1 < blocks else weights.output_matrix[0]
+        product(hidden, out, scale, bias, written, following, turn[6], worker, workers)
         keep(seen.mlp_output, i, written)
         if pre and i + 1 < blocks:
             gain, bias = weights.norm1[i + 1], weights.norm1_bias[i + 1]
@@ -98,6 +99,7 @@ def all_stages(
         weights.output_matrix_scale[0],
         nothing,
         logits,
+        weights.query_key_value[0],
         counters[-1],
         worker,
         workers,

@@ -18,7 +18,7 @@ from limpid.generation.cpu.kernels import vectors
 from limpid.generation.cpu.kernels.compiled import CACHE_LINE, GROUP, LANES, REGISTER_BYTES, ROWS_TOGETHER
 from limpid.generation.cpu.kernels.vectors import SIZE, constant
 
-PREFETCH_DISTANCE = 8192
+PREFETCH_DISTANCE = 16384
 """Bytes between what is multiplied and what is prefetched: the processor prefetches too, but not across each 4096."""
 
 
@@ -160,26 +160,49 @@ def _of_rows(num_weights):
 
 
 def _of_group(num_rows):
-    """The compiled function of the products of a group of weights with so many rows of x, into `sums` (group, row)."""
+    """The compiled function of a group's entries of y = x Wᵀ · scale + b, from `o` up to `limit`, for so many rows."""
 
     @intrinsic
-    def tile(typing, weights, group, x, row, sums):
+    def tile(typing, weights, group, x, row, scale, bias, y, o, limit):
         def generate(context, builder, signature, arguments):
-            w, at, given, first, out = arguments
+            w, at, inputs, first, scales, biases, out, start, stop = arguments
+            number = context.get_value_type(x.dtype)
             packed = context.make_array(weights)(context, builder, w)
-            start = builder.gep(packed.data, [builder.mul(builder.extract_value(packed.shape, 1), at)])
-            these, width = _plain(context, builder, x, given, first, num_rows)
-            made = _dot_products(context, builder, Packed(weights.dtype, start), these, width)
-            vector = vectors.load(builder, made, context.get_value_type(x.dtype), GROUP * num_rows)
-            place = context.make_array(sums)(context, builder, out).data
-            builder.store(vector, builder.bitcast(place, vector.type.as_pointer()), align=x.dtype.bitwidth // 8)
+            run = builder.gep(packed.data, [builder.mul(builder.extract_value(packed.shape, 1), at)])
+            these, width = _plain(context, builder, x, inputs, first, num_rows)
+            made = _dot_products(context, builder, Packed(weights.dtype, run), these, width)
+            sums = vectors.load(builder, made, number, GROUP * num_rows)
+            rows, _ = _plain(context, builder, y, out, first, num_rows)
+            lanes = vectors.first_lanes(builder, builder.sub(stop, start), GROUP)
+            for j, place in enumerate(rows.starts):
+                total = vectors.every_other(builder, sums, j, num_rows)
+                for kind, entries, combine in ((scale, scales, builder.fmul), (bias, biases, builder.fadd)):
+                    array = context.make_array(kind)(context, builder, entries)
+                    total = _with(builder, array, combine, total, start, lanes)
+                vectors.store_some(builder, total, builder.gep(place, [start]), lanes)
             return context.get_dummy_value()
 
-        if not weights.layout == x.layout == sums.layout == "C":
+        if not weights.layout == x.layout == y.layout == scale.layout == bias.layout == "C":
             raise TypingError("tile reads rows that lie without gaps")
-        return types.void(weights, types.int64, x, types.int64, sums), generate
+        if not x.dtype == y.dtype == scale.dtype == bias.dtype:
+            raise TypingError("tile reads numbers of one format besides the weights")
+        place = types.int64
+        return types.void(weights, place, x, place, scale, bias, y, place, place), generate
 
     return tile
+
+
+def _with(builder, array, combine, total, start, lanes):
+    """A vector combined with the entries of an array from `start` on, where it has any."""
+    before = builder.block
+    with builder.if_then(builder.icmp_signed(">", array.nitems, constant(0))):
+        entries = vectors.load_some(builder, builder.gep(array.data, [start]), lanes, total.type.element)
+        combined = combine(total, entries)
+        inside = builder.block
+    made = builder.phi(total.type)
+    made.add_incoming(total, before)
+    made.add_incoming(combined, inside)
+    return made
 
 
 ROWS = 4
@@ -189,8 +212,28 @@ group_with_rows, group_with_row = _of_group(ROWS_TOGETHER), _of_group(1)
 
 
 @intrinsic
+def prefetch_run(typing, weights, group):
+    """Ask for the beginning of a run of groups, as far as `group_with_row` would have asked for it."""
+
+    def generate(context, builder, signature, arguments):
+        packed = context.make_array(weights)(context, builder, arguments[0])
+        run = builder.gep(packed.data, [builder.mul(builder.extract_value(packed.shape, 1), arguments[1])])
+        start = builder.bitcast(run, ir.IntType(8).as_pointer())
+        end, line = constant(PREFETCH_DISTANCE), constant(CACHE_LINE)
+        with cgutils.for_range_slice(builder, constant(0), end, line, SIZE) as (place, _):
+            vectors.prefetch(builder, builder.gep(start, [place]))
+        return context.get_dummy_value()
+
+    return types.void(weights, types.int64), generate
+
+
+COLUMNS = 4
+"""Vectors of columns that are added up at once: each sum waits for the one before it, and the others do not."""
+
+
+@intrinsic
 def weighted_sum(typing, weights, rows, out):
-    """out = Σ wₜ rowₜ, added up in the order of t; the sums of 16 entries of `out` stay at hand."""
+    """out = Σ wₜ rowₜ, each entry added up in the order of t."""
 
     def generate(context, builder, signature, arguments):
         w, x, y = (
@@ -199,24 +242,30 @@ def weighted_sum(typing, weights, rows, out):
         number = context.get_value_type(out.dtype)
         count, width = builder.extract_value(w.shape, 0), builder.extract_value(y.shape, 0)
 
-        def summed(start, stop, lanes):
+        def summed(start, stop, lanes, vectors_at_once):
             kind = ir.VectorType(number, lanes) if lanes > 1 else number
             zero = ir.Constant(kind, [0.0] * lanes if lanes > 1 else 0.0)
-            with cgutils.for_range_slice(builder, start, stop, constant(lanes), SIZE) as (place, _):
-                total = cgutils.alloca_once(builder, kind)
-                builder.store(zero, total)
+            step = constant(lanes * vectors_at_once)
+            with cgutils.for_range_slice(builder, start, stop, step, SIZE) as (place, _):
+                totals = [cgutils.alloca_once(builder, kind) for _ in range(vectors_at_once)]
+                for total in totals:
+                    builder.store(zero, total)
                 with cgutils.for_range(builder, count, intp=SIZE) as loop:
                     weight = builder.load(builder.gep(w.data, [loop.index]))
                     weight = vectors.everywhere(builder, weight, lanes) if lanes > 1 else weight
-                    address = builder.gep(x.data, [builder.add(builder.mul(loop.index, width), place)])
-                    entries = vectors.load(builder, address, number, lanes)
-                    builder.store(vectors.fused(builder, weight, entries, builder.load(total)), total)
-                place = builder.bitcast(builder.gep(y.data, [place]), kind.as_pointer())
-                builder.store(builder.load(total), place, align=out.dtype.bitwidth // 8)
+                    row = builder.gep(x.data, [builder.add(builder.mul(loop.index, width), place)])
+                    for i, total in enumerate(totals):
+                        entries = vectors.load(builder, builder.gep(row, [constant(i * lanes)]), number, lanes)
+                        builder.store(vectors.fused(builder, weight, entries, builder.load(total)), total)
+                for i, total in enumerate(totals):
+                    written = builder.gep(y.data, [builder.add(place, constant(i * lanes))])
+                    written = builder.bitcast(written, kind.as_pointer())
+                    builder.store(builder.load(total), written, align=out.dtype.bitwidth // 8)
 
-        whole = builder.and_(width, constant(-LANES))
-        summed(constant(0), whole, LANES)
-        summed(whole, width, 1)
+        several, whole = (builder.and_(width, constant(-lanes)) for lanes in (COLUMNS * LANES, LANES))
+        summed(constant(0), several, LANES, COLUMNS)
+        summed(several, whole, LANES, 1)
+        summed(whole, width, 1, 1)
         return context.get_dummy_value()
 
     if not weights.layout == rows.layout == out.layout == "C":

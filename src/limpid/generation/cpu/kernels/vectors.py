@@ -23,6 +23,38 @@ def load(builder, address, scalar, lanes):
     return builder.load(builder.bitcast(address, kind.as_pointer()), align=size)
 
 
+def load_some(builder, address, lanes, scalar):
+    """A vector from an address on, of which only the lanes of a mask are read; the others are zero."""
+    kind = ir.VectorType(scalar, lanes.type.count)
+    place = builder.bitcast(address, kind.as_pointer())
+    signature = ir.FunctionType(kind, [place.type, INT32, lanes.type, kind])
+    function = _of_some(builder, "load", kind, signature)
+    return builder.call(function, [place, _alignment(scalar), lanes, ir.Constant(kind, [0.0] * kind.count)])
+
+
+def store_some(builder, vector, address, lanes):
+    """The lanes of a mask, from an address on."""
+    place = builder.bitcast(address, vector.type.as_pointer())
+    signature = ir.FunctionType(ir.VoidType(), [vector.type, place.type, INT32, lanes.type])
+    function = _of_some(builder, "store", vector.type, signature)
+    builder.call(function, [vector, place, _alignment(vector.type.element), lanes])
+
+
+def _of_some(builder, what, kind, signature):
+    name = f"llvm.masked.{what}.v{kind.count}{kind.element.intrinsic_name}.p0"
+    return cgutils.get_or_insert_function(builder.module, signature, name)
+
+
+def _alignment(scalar):
+    return INT32({"float": 4, "double": 8}[str(scalar)])
+
+
+def first_lanes(builder, count, lanes):
+    """The mask of so many lanes."""
+    places = ir.Constant(ir.VectorType(SIZE, lanes), list(range(lanes)))
+    return builder.icmp_signed("<", places, everywhere(builder, count, lanes))
+
+
 def as_float(builder, value, kind, wanted):
     """Entries of weights as floats: bfloat16 comes as the upper half of a float32, int8 as whole numbers."""
     vector = isinstance(value.type, ir.VectorType)
@@ -58,6 +90,12 @@ def everywhere(builder, value, lanes):
     kind = ir.VectorType(value.type, lanes)
     first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, INT32(0))
     return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes))
+
+
+def every_other(builder, vector, first, step):
+    """The entries from the first on, so many apart."""
+    places = list(range(first, vector.type.count, step))
+    return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(INT32, len(places)), places))
 
 
 def joined(builder, parts):
