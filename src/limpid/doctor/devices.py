@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 aten = torch.ops.aten
+OWN_NUMBERS = ("cuda", "xpu")
+"""Devices with random numbers of their own, whose state is read and set device by device."""
 
 
 def on_host(tensor: Tensor) -> bool:
@@ -58,12 +60,26 @@ def joined(parts: list[Tensor]) -> Tensor:
     return torch.cat([one.to(parts[0].device) for one in parts]) if parts else torch.zeros(0)
 
 
+def together(parts: list[Tensor]) -> list[Tensor]:
+    """Tensors on the host: those that lie elsewhere by one copy for each device and format, flat."""
+    found = list(parts)
+    places: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for place, part in enumerate(parts):
+        if not on_host(part):
+            places.setdefault((part.device, part.dtype), []).append(place)
+    for chosen in places.values():
+        flat = [parts[place].detach().reshape(-1) for place in chosen]
+        copies = torch.cat(flat).cpu().split([len(one) for one in flat])
+        for place, copy in zip(chosen, copies, strict=True):
+            found[place] = copy
+    return found
+
+
 def random_state(device: torch.device) -> tuple[Tensor, ...]:
     """Of the host's random numbers, and of those of the device, where it has its own."""
-    own = (
-        getattr(torch.get_device_module(device), "get_rng_state", None) if device.type not in ("cpu", "meta") else None
-    )
-    return (torch.get_rng_state(),) if own is None else (torch.get_rng_state(), own(device))
+    if device.type not in OWN_NUMBERS:
+        return (torch.get_rng_state(),)
+    return torch.get_rng_state(), torch.get_device_module(device).get_rng_state(device)
 
 
 def set_random_state(device: torch.device, state: tuple[Tensor, ...]) -> None:

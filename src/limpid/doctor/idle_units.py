@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from limpid.doctor.devices import together
 from limpid.doctor.model_info import ModelInfo, kept_by, weight_of
 from limpid.doctor.weights import local
 
@@ -39,30 +40,37 @@ def linear_maps(info: ModelInfo) -> dict[str, tuple[nn.Parameter, bool]]:
 
 def idle_units(maps: dict[str, tuple[nn.Parameter, bool]]) -> list[IdleUnits]:
     """Those with idle units; a matrix without any gradient is another matter, and so is a unit whose weights are 0."""
-    found = []
+    looked_at: list[tuple[str, nn.Parameter, bool, int, Tensor]] = []  # name, weights, turned, axis, gradient by unit
     for name, (weight, turned) in maps.items():
         if weight.grad is None or weight.grad.is_sparse or not weight.requires_grad:
             continue
         if weight.grad.dtype == torch.float16:  # where small numbers are 0
             continue
         gradient = local(weight.grad)
-        for axis in (1, 0):
-            idle = _idle(gradient if axis == 1 else gradient.T)
-            if not bool(idle.any()) or bool(idle.all()):
-                continue
-            idle &= local(weight.detach()).any(axis)  # a unit that was taken out has no weights either
-            side = "outputs" if (axis == 1) != turned else "inputs"
-            found.append(IdleUnits(name, side, idle))
+        looked_at += [(name, weight, turned, 1, gradient), (name, weight, turned, 0, gradient.T)]
+    found = []
+    masks = together([_first_look(gradient) for *_, gradient in looked_at])
+    for (name, weight, turned, axis, gradient), mask in zip(looked_at, masks, strict=True):
+        idle = _idle(gradient, mask)
+        if not bool(idle.any()) or bool(idle.all()):
+            continue
+        idle &= local(weight.detach()).any(axis).cpu()  # a unit that was taken out has no weights either
+        side = "outputs" if (axis == 1) != turned else "inputs"
+        found.append(IdleUnits(name, side, idle))
     return found
 
 
-def _idle(gradient: Tensor) -> Tensor:
-    """Whether each row is 0: eight elements of all rows say so of nearly all that are not, the rest is looked at."""
-    idle = ~gradient[:, :: max(1, gradient.shape[1] // 8)].bool().any(1)
-    left = idle.nonzero().flatten()
+def _first_look(gradient: Tensor) -> Tensor:
+    """Whether eight elements of each row are 0, which they are in hardly any row but those that are 0."""
+    return ~gradient[:, :: max(1, gradient.shape[1] // 8)].bool().any(1)
+
+
+def _idle(gradient: Tensor, mask: Tensor) -> Tensor:
+    """Whether each row is 0, by all elements of those that may be; on the host."""
+    left = mask.nonzero().flatten()
     if len(left):
-        idle[left] = ~gradient[left].bool().any(1)
-    return idle
+        mask[left] = ~gradient[left.to(gradient.device)].bool().any(1).cpu()
+    return mask
 
 
 def longest_run(idle: Tensor) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -21,7 +22,7 @@ class LogitLevel(NamedTuple):
         """On up to 256 positions."""
         rows = logits.detach().reshape(-1, logits.shape[-1])
         rows = rows[:: max(1, len(rows) // 256)].float()
-        log_z, largest, mean = float(rows.logsumexp(-1).mean()), float(rows.abs().max()), float(rows.mean())
+        log_z, largest, mean = torch.stack([rows.logsumexp(-1).mean(), rows.abs().max(), rows.mean()]).tolist()
         return cls(log_z, largest, mean, rows.shape[-1], str(logits.dtype).removeprefix("torch."))
 
 

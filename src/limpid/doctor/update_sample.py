@@ -10,8 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from limpid.doctor.devices import together
 from limpid.doctor.weights import local, rate_of, sample
 
+Pick = Callable[[Tensor], Tensor]
+"""Some elements of a tensor."""
 TENSORS, ELEMENTS = 96, 512
 HALVES = (torch.float16, torch.bfloat16)
 NEARLY_HALF = 0.45
@@ -72,13 +75,27 @@ def before(optimizer: Any, names: dict[int, str]) -> Before:
         for parameter in group["params"]
         if parameter.grad is not None and not parameter.grad.is_sparse and local(parameter).numel()
     ]
-    step = max(1, -(-len(held) // TENSORS))
+    held = held[:: max(1, -(-len(held) // TENSORS))]
+    weights = together([sample(p, ELEMENTS) for p, _ in held])
+    gradients = together([sample(p.grad, ELEMENTS) for p, _ in held])
     return Before(
         [
-            (names.get(id(p), "?"), p, group, sample(p, ELEMENTS).clone(), sample(p.grad, ELEMENTS).clone())
-            for p, group in held[::step]
+            (names.get(id(p), "?"), p, group, w.clone(), g.clone())
+            for (p, group), w, g in zip(held, weights, gradients, strict=True)
         ]
     )
+
+
+def _picked(taken: Before, optimizer: Any) -> Pick:
+    """Samples of the parameters, and of what the optimizer remembers of each, on the host."""
+    tensors: list[Tensor] = []
+    for _, parameter, *_ in taken.entries:
+        state = optimizer.state.get(parameter, {})
+        kept = state.values() if isinstance(state, dict) else ()
+        tensors += [parameter, *(t for t in kept if isinstance(t, Tensor) and t.shape == parameter.shape)]
+    samples = together([sample(tensor, ELEMENTS) for tensor in tensors])
+    found = {id(tensor): one for tensor, one in zip(tensors, samples, strict=True)}
+    return lambda tensor: found[id(tensor)]
 
 
 def after(taken: Before, optimizer: Any) -> UpdateSample:
@@ -86,12 +103,13 @@ def after(taken: Before, optimizer: Any) -> UpdateSample:
     update = UpdateSample()
     dot = length = moved = 0.0
     along: list[Tensor] = []  # dot product of change and mean gradient, of each tensor that has one
+    pick = _picked(taken, optimizer)
     for name, parameter, group, w, g in taken.entries:
-        now = sample(parameter, ELEMENTS)
+        now = pick(parameter)
         delta, slope = now.float() - w.float(), g.float()
         size = float(w.float().pow(2).mean().sqrt())
         change = float(delta.pow(2).mean().sqrt())
-        predicted, eps_share, root, direction = _adam(optimizer, parameter, group, w)
+        predicted, eps_share, root, direction = _adam(optimizer, parameter, group, w, pick)
         live = (g != 0) if direction is None else (direction != 0)
         count = int(live.sum())
         stuck = float(((delta == 0) & live).sum()) / count if count else 0.0
@@ -122,7 +140,7 @@ def after(taken: Before, optimizer: Any) -> UpdateSample:
         dot += float((delta * slope).sum())
         length += float(slope.pow(2).sum())
         moved += float(delta.pow(2).sum())
-        mean = _mean_gradient(optimizer, parameter, group)
+        mean = _mean_gradient(optimizer, parameter, group, pick)
         if mean is not None:
             along.append(torch.stack([(delta * mean).sum(), delta.pow(2).sum(), mean.pow(2).sum()]))
     if along:
@@ -148,7 +166,7 @@ def lost_share(weight: Tensor, update: float) -> float:
 
 
 def moments(
-    optimizer: Any, parameter: Tensor, group: dict[str, Any], pick: Callable[[Tensor], Tensor] = lambda t: t
+    optimizer: Any, parameter: Tensor, group: dict[str, Any], pick: Pick = lambda t: t
 ) -> tuple[Tensor, Tensor] | None:
     """m̂ and √v̂ as they are after the update, of the elements that `pick` takes; None where the rule is not Adam's."""
     state = optimizer.state.get(parameter, {})
@@ -175,24 +193,24 @@ def adds_to_a_rule(optimizer: Any) -> bool:
     return bool(rules) and not own.__module__.startswith("torch.")
 
 
-def _mean_gradient(optimizer: Any, parameter: Tensor, group: dict[str, Any]) -> Tensor | None:
+def _mean_gradient(optimizer: Any, parameter: Tensor, group: dict[str, Any], pick: Pick) -> Tensor | None:
     """What a rule of torch's own remembers of the gradients, with their sign; None where it remembers nothing."""
     state = optimizer.state.get(parameter, {})
     mean = state.get("exp_avg", state.get("momentum_buffer"))
     if not type(optimizer).__module__.startswith("torch.") or mean is None or mean.shape != parameter.shape:
         return None
-    return sample(mean, ELEMENTS).float() * (-1 if group.get("maximize") else 1)
+    return pick(mean).float() * (-1 if group.get("maximize") else 1)
 
 
 def _adam(
-    optimizer: Any, parameter: Tensor, group: dict[str, Any], w: Tensor
+    optimizer: Any, parameter: Tensor, group: dict[str, Any], w: Tensor, pick: Pick
 ) -> tuple[float, float, float, Tensor | None]:
     """RMS of the predicted change, median ε share, median √v̂, and the change itself, where the rule is Adam's."""
     state = optimizer.state.get(parameter, {})
     if "square_avg" in state and "alpha" in group:  # RMSprop
-        root = sample(state["square_avg"], ELEMENTS).float().sqrt()
+        root = pick(state["square_avg"]).float().sqrt()
         return 0.0, *_beside_eps(root, float(group["eps"])), None
-    known = moments(optimizer, parameter, group, lambda tensor: sample(tensor, ELEMENTS))
+    known = moments(optimizer, parameter, group, pick)
     if known is None:
         return 0.0, float("nan"), 0.0, None
     mean, root = known

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.devices import joined
+from limpid.doctor.devices import joined, together
 from limpid.doctor.weights import sample
 
 FEW = 8
@@ -80,11 +80,12 @@ class WeightTrail:
             self._low = self._high = self._now()
             self._goes_on = count > 0
         now = self._now()
+        now, kept = together([now, now if self.kept is None else self.kept])  # one look at a device
         if self.kept is not None and (look or self.evaluated):
-            moved = self._has_moved(now, self.kept)
+            moved = self._has_moved(now, kept)
         if len(now):
-            key = now.cpu().numpy().tobytes()
-            away = self.kept is not None and not torch.equal(now, self.kept)
+            key = now.numpy().tobytes()
+            away = self.kept is not None and not torch.equal(now, kept)
             before = self._started.get(key) if away else None
             if len(self._started) < MOST:
                 self._started.setdefault(key, Start(step, count))
@@ -93,7 +94,8 @@ class WeightTrail:
 
     def _has_moved(self, now: Tensor, kept: Tensor) -> bool:
         """Whether weights differ by more than what was added for an evaluation and taken off again leaves."""
-        largest = kept.abs() if self.evaluated_at is None else torch.maximum(kept.abs(), self.evaluated_at.abs())
+        seen = None if self.evaluated_at is None else self.evaluated_at.to(kept.device)
+        largest = kept.abs() if seen is None else torch.maximum(kept.abs(), seen.abs())
         return bool(((now - kept).abs() > ROUNDINGS * torch.finfo(torch.float32).eps * largest).any())
 
 
