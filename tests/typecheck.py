@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import Any, get_args
 
 import jaxtyping
+import torch
 from beartype import beartype
 from jaxtyping import AbstractArray
 
@@ -45,7 +46,7 @@ def once_per_kind(function: Callable[..., Any], check: Callable[..., Any]) -> Ca
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        if jaxtyping.config.jaxtyping_disable:
+        if jaxtyping.config.jaxtyping_disable or torch.compiler.is_compiling():
             return function(*args, **kwargs)
         given = kind(args), *kwargs, kind(kwargs)
         if given not in passed:

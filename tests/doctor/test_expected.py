@@ -22,7 +22,7 @@ MEANT: dict[str, Any] = {
     "taught": "next token", "labels_per_row": [4, LENGTH - 1], "last_token_taught": True, "classes": WORDS,
     "smoothing": 0.0, "formula": "cross-entropy", "reduction": "mean", "label_weights": "alike", "first_loss": [2.5, 4],
     "last_loss": 3.1, "clip": 1.0, "optimizer": "AdamW", "decay": 0.1, "decay_of_vectors": 0.0, "betas": [0.9, 0.95],
-    "rate": 3e-3, "schedule": "cosine", "warmup": 5, "final_rate": 0.1, "steps": STEPS, "evaluated_every": 10,
+    "rate": 3e-3, "schedule": "cosine", "warmup": 5, "final_rate": 0.1, "steps": STEPS,
 }  # fmt: skip
 
 
@@ -66,7 +66,6 @@ def found(
     rate: Callable[[int], float] = share,
     clip: float | None = 1.0,
     decay: float = 0.1,
-    evaluates: bool = True,
 ) -> dict[str, str]:
     """By key, what is said of a loop with these parts."""
     model = gpt()
@@ -87,10 +86,6 @@ def found(
             optimizer.step()
             doctor.step(value, ids)
             schedule.step()
-            if evaluates and step % 10 == 9:
-                with torch.no_grad():
-                    model.eval()(input_ids=ids, attention_mask=mask)
-                    model.train()
     assert dict(doctor.skipped) == {}
     return {one.evidence["key"]: one.says for one in doctor.findings if one.rule == "not-as-expected"}
 
@@ -127,7 +122,6 @@ def smoothed(z: Tensor, y: Tensor) -> Tensor:
         ("clip", {"clip": None}),
         ("clip", {"clip": 0.1}),
         ("decay", {"decay": 0.01}),
-        ("evaluated_every", {"evaluates": False}),
     ],
 )
 def test_what_it_does_otherwise_is_told(key: str, mistake: dict[str, Any]) -> None:
@@ -159,7 +153,6 @@ def test_what_it_does_otherwise_is_told(key: str, mistake: dict[str, Any]) -> No
         ("first_loss", 0.7),
         ("last_loss", 0.01),
         ("label_weights", "uneven"),
-        ("formula", "another"),
         ("rate", {"wte": 1e-4}),
         ("labelled_share", 0.15),
     ],
@@ -195,3 +188,20 @@ def test_a_mistake_in_what_is_said_is_refused(given: Any, says: str) -> None:
 def test_the_page_has_the_table_of_all_that_can_be_said() -> None:
     page = (Path(__file__).parents[2] / "docs/expected.md").read_text(encoding="utf-8")
     assert f"expected -->\n\n{table()}\n\n<!-- end" in page
+
+
+def test_what_is_said_and_done_is_doubted_by_no_rule() -> None:
+    """A frozen table of positions is a finding of its own, unless it is said."""
+    for expected, doubted in (({}, True), ({"trained": ["h.", "ln_f", "wte"]}, False)):
+        model = gpt()
+        kept = [p for name, p in model.named_parameters() if "wpe" not in name]
+        optimizer = torch.optim.AdamW(kept, lr=1e-3)
+        with limpid.watch(model, optimizer, say=False, expected=expected) as doctor:
+            for step in range(3):
+                ids, mask = rows(step)
+                loss = model(input_ids=ids, attention_mask=mask, labels=ids.masked_fill(mask == 0, -100)).loss
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                doctor.step(loss, ids)
+        assert ("parameters-not-in-optimizer" in {one.rule for one in doctor.findings}) == doubted

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOMS = (of_data, of_model, of_labels, of_update)
 """Where the keys are, in the order of a step."""
-PARTS = ("data", "model", "labels", "loss", "gradient", "update", "run")
+PARTS = ("data", "model", "labels", "loss", "gradient", "update")
 SHOWN = 4
 """Of many things that are not as said, how many are told."""
 
@@ -78,6 +78,10 @@ class Expected:
         for name, value in flat.items():
             _check(name, value)
         return cls(flat)
+
+    def settles(self, rule: str) -> bool:
+        """Whether what a rule doubts was said, and has not been seen to be otherwise."""
+        return any(rule in KEYS[name].settles for name in self.said if name not in self.told)
 
     def judged(self, watched: Watched, record: StepRecord, history: History, when: When) -> Iterator[Mismatch]:
         """What is not as said by now, each once."""

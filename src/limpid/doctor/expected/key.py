@@ -47,6 +47,8 @@ class Key:
     when: When
     patience: int
     """Steps in a row that must disagree: batches differ."""
+    settles: tuple[str, ...] = ()
+    """Rules that doubt the same thing: where it is as said, they are silent."""
 
 
 KEYS: dict[str, Key] = {}
@@ -62,11 +64,12 @@ def key(
     agrees: Callable[[Any, Any], bool] | None = None,
     when: When = "read",
     patience: int = 1,
+    settles: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Seen, Any], Any]], Callable[[Seen, Any], Any]]:
     """Register what can be said, with the function that sees it."""
 
     def keep(see: Callable[[Seen, Any], Any]) -> Callable[[Seen, Any], Any]:
-        KEYS[name] = Key(part, name, takes, means, accepts, see, agrees or is_as_said, when, patience)
+        KEYS[name] = Key(part, name, takes, means, accepts, see, agrees or is_as_said, when, patience, settles)
         return see
 
     return keep

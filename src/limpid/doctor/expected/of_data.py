@@ -59,6 +59,7 @@ def micro_batches(seen: Seen, said: Any) -> Any:
     lambda value: is_count(value) or value == "endless",
     agrees=lambda said, seen: seen[0] >= FEWEST * seen[1],
     when="end",
+    settles=("batch-repeats", "rows-duplicated"),
 )
 def data_rows(seen: Seen, said: Any) -> Any:
     """Different rows that were drawn, and how many there should be among so many draws."""

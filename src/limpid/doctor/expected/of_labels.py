@@ -102,6 +102,7 @@ def labelled_share(seen: Seen, said: Any) -> Any:
     "whether the last token of a row, its end, is taught (to stop); false where it never is",
     is_switch,
     patience=2,
+    settles=("stop-not-learned", "end-never-a-label"),
 )
 def last_token_taught(seen: Seen, said: Any) -> Any:
     read, call = exact(seen), first_call(seen)
@@ -143,9 +144,9 @@ def classes_mixed(seen: Seen, said: Any) -> Any:
 @key(
     "loss",
     "formula",
-    '"cross-entropy" or "another"',
-    "whether the loss is a cross-entropy of the outputs alone",
-    one_of("cross-entropy", "another"),
+    '"cross-entropy"',
+    "that the loss is a cross-entropy of the outputs, which makes its labels likelier",
+    one_of("cross-entropy"),
     patience=2,
 )
 def formula(seen: Seen, said: Any) -> Any:
@@ -153,8 +154,9 @@ def formula(seen: Seen, said: Any) -> Any:
     if not read:
         return None
     if max(one.misfit for one in read) < FITS or bool(read[0].smoothing):
-        return "another" if read[0].inverted else "cross-entropy"
-    return "another" if read[0].squashed else None  # a head in chunks has gradients like no loss
+        return "uphill" if any(one.inverted for one in read) else "cross-entropy"
+    squashed = read[0].squashed
+    return f"of a {squashed} of them" if squashed else None  # a head in chunks has gradients like no loss
 
 
 @key(
@@ -164,6 +166,7 @@ def formula(seen: Seen, said: Any) -> Any:
     "over all labels of an update: of a mean over rows of means say nothing",
     one_of("mean", "sum"),
     patience=2,
+    settles=("loss-summed", "accumulation-not-divided", "loss-mean-of-means"),
 )
 def reduction(seen: Seen, said: Any) -> Any:
     read, record = exact(seen), seen.record
@@ -185,10 +188,11 @@ def reduction(seen: Seen, said: Any) -> Any:
     "whether all labels of an update count alike",
     one_of("alike", "uneven"),
     patience=2,
+    settles=("passes-count-unequally",),
 )
 def label_weights(seen: Seen, said: Any) -> Any:
     read = exact(seen)
-    if not read:
+    if not read or any(one.inverted for one in read):
         return None
     return "alike" if max(one.unevenness for one in read) < NOTHING else "uneven"
 
@@ -203,6 +207,7 @@ def label_weights(seen: Seen, said: Any) -> Any:
         said[0] <= seen <= said[1] if isinstance(said, list) else abs(seen - said) <= WIDE * max(abs(said), 0.1)
     ),
     when="step",
+    settles=("initial-loss-off",),
 )
 def first_loss(seen: Seen, said: Any) -> Any:
     return seen.course.first_loss if seen.record.number == 1 else None

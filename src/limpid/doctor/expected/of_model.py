@@ -39,6 +39,7 @@ def learning(seen: Seen) -> dict[str, bool]:
     "what learns: parameters whose names hold one of the words; all others are frozen, or in no optimizer",
     lambda value: value == "all" or are_words(value),
     agrees=lambda said, seen: not seen,
+    settles=("parameters-not-in-optimizer", "parameters-frozen"),
 )
 def trained(seen: Seen, said: Any) -> Any:
     """Parameters that learn and should not, or should and do not."""
@@ -51,7 +52,14 @@ def trained(seen: Seen, said: Any) -> Any:
     return [f"{name} {'learns' if learns else 'does not learn'}" for name, learns in wrong]
 
 
-@key("model", "dropout", "a number", "largest share of entries that a layer drops in training", is_number)
+@key(
+    "model",
+    "dropout",
+    "a number",
+    "largest share of entries that a layer drops in training",
+    is_number,
+    settles=("dropout-too-high",),
+)
 def dropout(seen: Seen, said: Any) -> Any:
     return float(seen.watched.info.dropout_rate)
 
@@ -110,6 +118,7 @@ def tied(seen: Seen, said: Any) -> Any:
     '"past", "both sides" or "own place"',
     "which tokens of its own row an output may depend on: itself and those before it, any, itself alone",
     one_of("past", "both sides", "own place"),
+    settles=("not-causal",),
 )
 def reads(seen: Seen, said: Any) -> Any:
     reach = seen.history.so_far.reach

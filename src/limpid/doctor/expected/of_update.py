@@ -38,11 +38,12 @@ LONG = 3
     "norm that gradients are clipped to; false where nothing clips",
     is_number_or_off,
     patience=2,
+    settles=("clipped-every-step",),
 )
 def clip(seen: Seen, said: Any) -> Any:
     record = seen.record
     if record.clipped_to is not None:
-        return record.clipped_to
+        return record.clipped_to if math.isfinite(record.clipped_to) else False
     if said is False or record.values_clipped_to is not None:
         return False if record.values_clipped_to is None else "each entry is clipped"
     return None if record.norm is not None and record.norm <= 1.01 * said else False
@@ -77,12 +78,14 @@ def _setting(name: str, seen: Seen, matrices: bool | None = None) -> Any:
     return None if group is None else group.get(name)
 
 
-@key("update", "decay", "a number", "weight decay of the matrices", is_number)
+@key("update", "decay", "a number", "weight decay of the matrices", is_number, settles=("decay-too-strong",))
 def decay(seen: Seen, said: Any) -> Any:
     return _setting("weight_decay", seen, matrices=True)
 
 
-@key("update", "decay_of_vectors", "a number", "weight decay of biases and gains", is_number)
+@key(
+    "update", "decay_of_vectors", "a number", "weight decay of biases and gains", is_number, settles=("decay-on-gains",)
+)
 def decay_of_vectors(seen: Seen, said: Any) -> Any:
     return _setting("weight_decay", seen, matrices=False)
 
@@ -94,6 +97,7 @@ def decay_of_vectors(seen: Seen, said: Any) -> Any:
     "of Adam and its kin",
     lambda value: isinstance(value, list) and len(value) == 2 and all(map(is_number, value)),
     agrees=lambda said, seen: all(math.isclose(a, b, abs_tol=1e-9) for a, b in zip(said, seen, strict=True)),
+    settles=("betas-swapped",),
 )
 def betas(seen: Seen, said: Any) -> Any:
     return _setting("betas", seen)
@@ -140,6 +144,7 @@ def rate(seen: Seen, said: Any) -> Any:
     one_of("constant", "linear", "cosine"),
     agrees=lambda said, seen: not seen,
     when="step",
+    settles=("learning-rate-zero", "schedule-ends-early", "schedule-rises-again"),
 )
 def schedule(seen: Seen, said: Any) -> Any:
     """Where the rate lies beside its schedule: step, rate, and what it would be."""
@@ -147,8 +152,8 @@ def schedule(seen: Seen, said: Any) -> Any:
     rates = seen.course.rates
     if not isinstance(peak, int | float) or len(rates) < LONG or (said != "constant" and not steps):
         return None
-    if "warmup" not in seen.said and max(rates) < RISEN * peak:
-        return None  # it may still rise
+    if "warmup" not in seen.said and (max(rates) < RISEN * peak or rates[-1] > rates[-LONG]):
+        return None  # it still rises
     behind = range(len(rates) - LONG, len(rates))
     last = [_beside(rates[i], i, peak, said, steps or 0, seen.said) for i in behind]
     return f"{rates[-1]:.3g} at step {len(rates):,}, where {last[-1]:.3g} is meant" if None not in last else ""
@@ -206,17 +211,3 @@ def final_rate(seen: Seen, said: Any) -> Any:
 )
 def steps(seen: Seen, said: Any) -> Any:
     return seen.history.so_far.updates + seen.history.so_far.skipped or None
-
-
-@key(
-    "run",
-    "evaluated_every",
-    "a whole number or false",
-    "steps between evaluations of the watched model while it trains; false where there are none",
-    lambda value: value is False or is_count(value),
-    agrees=lambda said, seen: seen == 0 if said is False else seen > 0,
-    when="end",
-)
-def evaluated_every(seen: Seen, said: Any) -> Any:
-    updates = seen.history.so_far.updates
-    return None if said is not False and updates < 2 * said else seen.history.so_far.evaluated
