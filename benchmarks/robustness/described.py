@@ -32,8 +32,10 @@ def intents() -> dict[str, str]:
 
 def text_of(case: Fault | Innocent, changed: bool, intent: str) -> str:
     run, _ = perform(case.loop, case.name, 0, True, False, changed)
-    said = [str(doctor.description or "nothing was read") for doctor in run.doctors]
-    return "\n\n".join([f"what it is meant to do\n\n{intent}", *said]) + "\n"
+    pages = [doctor.description for doctor in run.doctors if doctor.description is not None]
+    first, *others = pages or [None]
+    asked = f"{intent}\n\nNothing of it was read.\n" if first is None else first.question(intent)
+    return "\n\n".join([asked, *map(str, others)])
 
 
 def write(cases: list[Fault | Innocent], folder: Path, seed: int) -> None:

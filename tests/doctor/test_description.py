@@ -180,6 +180,16 @@ def test_classes_of_rows() -> None:
     assert "3 classes; 32 of 32 outputs have a label (32 rows)" in doctor.description.of("labels")
 
 
+def test_whoever_judges_it_is_given_what_is_meant_with_it() -> None:
+    page = Loop().run()
+    asked = page.question("  It learns the next token.\n")
+    assert asked.startswith(
+        "A training loop is meant to do this:\n\nIt learns the next token.\n\nMeasured, what this loop"
+    )
+    assert str(page) in asked
+    assert asked.rstrip().endswith("If nothing does, say so.")
+
+
 def test_printed_it_fits_a_terminal() -> None:
     printed = str(Loop().run())
     assert printed.startswith("what this loop does, as measured on step 3 and the run up to step 3\n  data ")

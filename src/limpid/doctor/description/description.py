@@ -25,6 +25,13 @@ WIDTH, NAMES = 100, 10
 """Columns of a line, and of the names of parts before it."""
 
 
+QUESTION = """Does anything that was measured contradict what is meant? Most loops are sound: what the text leaves open,
+numbers that scatter from batch to batch and choices that are only unusual are no contradiction. If something does, say
+in which part of the step it lies (data, labels, model, loss, gradient or update), what it is, and which line shows it.
+If nothing does, say so."""
+"""What is asked of a reader of both."""
+
+
 @dataclass(frozen=True)
 class Line:
     """One sentence on one part of a step."""
@@ -44,6 +51,13 @@ class Description:
     def of(self, part: str) -> list[str]:
         """The sentences on one part: data, model, labels, loss, gradient, update or run."""
         return [line.text for line in self.lines if line.part == part]
+
+    def question(self, intent: str) -> str:
+        """The page under what the loop is meant to do, for somebody who judges both, a colleague or a language model.
+
+        Of 40 faults that others wrote, two language models saw 38 so.
+        """
+        return f"A training loop is meant to do this:\n\n{intent.strip()}\n\nMeasured, {self}\n\n{QUESTION}\n"
 
     def __str__(self) -> str:
         shown = [f"what this loop does, as measured on step {self.step:,} and the run up to step {self.steps:,}"]
