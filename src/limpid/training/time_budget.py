@@ -63,8 +63,10 @@ class Deadline:
         Raises  ConfigError when no time is left
         """
         if self._seconds_left() <= 0:
+            over = -self._seconds_left() / 60
             raise ConfigError(
-                "no time is left to train: reading the text and finishing take the minutes given; give more of them"
+                f"no time is left to train: reading the text and finishing take {over:.2g} minutes more than are given; "
+                "give more of them"
             )
         reporter.progress("measuring steps", 0, 1)
         chosen = best_size(config, self._seconds_left(), unique_tokens, device, size_given=self.size_given)

@@ -48,6 +48,7 @@ def test_what_there_is_not_is_said_in_one_line_before_the_step(of: str, said: st
         ("mine", {"0.bias": torch.tensor([0, torch.nan])}, r"expected finite real numbers of shape \[2\]"),
         ("mine", {"0.wieght": torch.zeros(2, 3)}, r"is called '0.wieght', did you mean 0.weight"),
         ("mine", {}, "'mine' has no direction: expected a tensor of each parameter in it, by its name"),
+        ("x", 3, "errors_of 'x' is 3: expected None, or a direction, a tensor for each parameter by name"),
         ("grad", {"0.bias": torch.ones(2)}, "'grad' has a direction of its own and the name of another number"),
         ("mine", None, "'mine' is no gradient: expected"),
     ],

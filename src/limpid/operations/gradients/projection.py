@@ -84,6 +84,10 @@ def wanted(of: str, model: nn.Module, along: Along | None = None) -> Wanted:
 
 
 def _along(of: str, model: nn.Module, along: Along) -> Wanted:
+    if not isinstance(along, Mapping):
+        raise ConfigError(
+            f"errors_of {of!r} is {along!r}: expected None, or a direction, a tensor for each parameter by name"
+        )
     if of == LOSS or FORM.fullmatch(of.strip()):
         raise ConfigError(f"{of!r} has a direction of its own and the name of another number: expected another name, "
                           f"such as 'along the update'")  # fmt: skip
