@@ -65,7 +65,7 @@ class Deadline:
         if self._seconds_left() <= 0:
             over = -self._seconds_left() / 60
             raise ConfigError(
-                f"no time is left to train: reading the text and finishing take {over:.2g} minutes more than are given; "
+                f"no time is left to train: reading the text and finishing take {over:.2g} minutes more than given; "
                 "give more of them"
             )
         reporter.progress("measuring steps", 0, 1)
