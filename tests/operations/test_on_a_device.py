@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import limpid
 import pretend
 from limpid.operations.report import Report
-from pretend import attention
+from pretend import kernels
 
 aten = torch.ops.aten
 WORDS, WIDTH, HEADS, LENGTH = 37, 48, 3, 24
@@ -21,7 +21,7 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 @pytest.fixture(autouse=True)
 def device() -> None:
-    attention.install()
+    kernels.install()
 
 
 def by_model(kind: str) -> nn.Module:
@@ -81,6 +81,23 @@ KERNELS: dict[str, Attend] = {
     "efficient with a bias": lambda q, k, v, bias: aten._scaled_dot_product_efficient_attention(q, k, v, bias, True)[0],
     "cudnn": lambda q, k, v, bias: aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, True)[0],
 }
+
+
+def test_a_batch_norm_of_cudnn_holds() -> None:
+    torch.manual_seed(0)
+    net = nn.ModuleDict(
+        {"tokens": nn.Embedding(WORDS, WIDTH), "norm": nn.BatchNorm1d(WIDTH), "head": nn.Linear(WIDTH, WORDS)}
+    )
+
+    def logits(ids: Tensor) -> Tensor:
+        x, norm = net["tokens"](ids).transpose(1, 2).contiguous(), net["norm"]
+        learned, averages = (norm.weight, norm.bias), (norm.running_mean, norm.running_var)
+        made: Tensor = net["head"](aten.cudnn_batch_norm(x, *learned, *averages, True, 0.1, 1e-5)[0].transpose(1, 2))
+        return made
+
+    report = recorded(net, pretend.NAME, logits, bf16=False, fused=False)
+    assert not report.wrong, report
+    assert report.checked == 1, [call.operation for call in report.calls if call.check.name == "UNKNOWN"]
 
 
 @pytest.mark.parametrize("bf16", [False, True])

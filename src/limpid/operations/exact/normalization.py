@@ -149,7 +149,7 @@ def weight_norm_backward(
     return [Exact(value, size * off), Exact(of_gain, unsure + FUNCTION * np.abs(of_gain))]
 
 
-@arithmetic("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit")
+@arithmetic("native_batch_norm", "_native_batch_norm_legit")
 def batch_norm(
     input: Array, weight: Any, bias: Any, training: bool, momentum: float, eps: float, running_mean: Any = None,
     running_var: Any = None,
@@ -187,6 +187,27 @@ def batch_norm_backward(
         taught * scale, 2 * FUNCTION * np.abs(taught * scale))  # fmt: skip
     found = [inner, Exact(of_gain.value, np.asarray(of_gain.rounding) + unsure), of_shift]
     return [one if asked else None for one, asked in zip(found, output_mask, strict=True)]
+
+
+@arithmetic("cudnn_batch_norm")
+def cudnn_batch_norm(
+    input: Array, weight: Any, bias: Any, training: bool, exponential_average_factor: float, epsilon: float,
+    running_mean: Any = None, running_var: Any = None,
+) -> list[Exact | None]:  # fmt: skip
+    """The same, with what cuDNN keeps for itself."""
+    made = batch_norm(input, weight, bias, training, exponential_average_factor, epsilon, running_mean, running_var)
+    return [*made, None]
+
+
+@arithmetic("cudnn_batch_norm_backward")
+def cudnn_batch_norm_backward(
+    input: Array, grad_output: Array, weight: Any, epsilon: float, running_mean: Any = None, running_var: Any = None,
+    save_mean: Any = None, save_var: Any = None, reserveSpace: Any = None,
+) -> list[Exact | None]:  # fmt: skip
+    """Of x, γ and β; `save_var` is 1 / σ."""
+    return batch_norm_backward(
+        grad_output, input, weight, running_mean, running_var, save_mean, save_var, True, epsilon, [True] * 3
+    )
 
 
 @arithmetic("_fused_rms_norm")

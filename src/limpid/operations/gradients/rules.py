@@ -120,6 +120,26 @@ def native_batch_norm_backward(
     return _masked(output_mask, rstd * (centred if train else inner), (grad_out * x_hat).sum(axes), grad_out.sum(axes))
 
 
+def _cudnn_batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, exponential_average_factor: float, epsilon: float,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    made = native_batch_norm(
+        input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon
+    )
+    return (*made, None)
+
+
+def _cudnn_batch_norm_backward(
+    input: Tensor, grad_output: Tensor, weight: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    save_mean: Tensor | None, save_var: Tensor | None, epsilon: float, reserveSpace: Tensor | None,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """`save_var` is 1 / σ."""
+    return native_batch_norm_backward(
+        grad_output, input, weight, running_mean, running_var, save_mean, save_var, True, epsilon, [True] * 3
+    )
+
+
 def _channels(one: Tensor, like: Tensor) -> Tensor:
     return one.reshape(1, -1, *[1] * (like.ndim - 2))
 
@@ -144,6 +164,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "native_group_norm_backward": native_group_norm_backward,
     "native_batch_norm": native_batch_norm,
     "native_batch_norm_backward": native_batch_norm_backward,
+    "cudnn_batch_norm": _cudnn_batch_norm,
+    "cudnn_batch_norm_backward": _cudnn_batch_norm_backward,
     **ATTENTION,
 }
 

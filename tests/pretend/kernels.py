@@ -1,4 +1,4 @@
-"""CUDA's kernels of attention on the device of pretence: the CPU's numbers in CUDA's layouts, as PyTorch's meta
+"""Kernels that CUDA alone has on the device of pretence: the CPU's numbers in CUDA's layouts, as PyTorch's meta
 kernels have them (torch/_meta_registrations.py)."""
 
 from __future__ import annotations
@@ -104,6 +104,25 @@ def cudnn_backward(
     return _backward(grad_out, query, key, value, out, logsumexp[..., 0], is_causal, attn_bias, scale)
 
 
+def batch_norm(
+    input: Tensor, weight: Tensor, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, factor: float, epsilon: float,
+) -> Made:  # fmt: skip
+    """cuDNN's, which keeps something for itself."""
+    made = aten.native_batch_norm(input, weight, bias, running_mean, running_var, training, factor, epsilon)
+    return (*made, torch.empty(0, dtype=torch.uint8, device=pretend.NAME))
+
+
+def batch_norm_backward(
+    input: Tensor, grad_output: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    mean: Tensor | None, rstd: Tensor | None, epsilon: float, kept: Tensor,
+) -> Made:  # fmt: skip
+    found: Made = aten.native_batch_norm_backward(
+        grad_output, input, weight, running_mean, running_var, mean, rstd, True, epsilon, [True] * 3
+    )
+    return found
+
+
 @cache
 def install() -> torch.library.Library:
     """Make the kernels known to PyTorch in this process."""
@@ -114,4 +133,6 @@ def install() -> torch.library.Library:
     ):  # fmt: skip
         library.impl(f"_scaled_dot_product_{name}_attention", forwards, "PrivateUse1")
         library.impl(f"_scaled_dot_product_{name}_attention_backward", backwards, "PrivateUse1")
+    library.impl("cudnn_batch_norm", batch_norm, "PrivateUse1")
+    library.impl("cudnn_batch_norm_backward", batch_norm_backward, "PrivateUse1")
     return library
