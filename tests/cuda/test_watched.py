@@ -92,9 +92,13 @@ def test_it_is_described() -> None:
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("kind", ["gpt2", "gpt2 without dropout in attention", "llama"])
 def test_its_step_is_recorded_and_holds(kind: str, bf16: bool) -> None:
-    net = model(kind)
+    """Dropout that a kernel draws inside of attention is all that cannot be known."""
+    net = model(kind.split()[0])
+    for module in net.modules():
+        if "without" in kind and isinstance(getattr(module, "attn_dropout", None), nn.Dropout):
+            module.attn_dropout.p = 0.0
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
     ids = rows(0)
     with limpid.recording(net, optimizer) as step:
@@ -104,4 +108,7 @@ def test_its_step_is_recorded_and_holds(kind: str, bf16: bool) -> None:
         optimizer.step()
     report = step.verify()
     assert not report.wrong, report
-    assert report.checked > 0.95, report
+    unknown = {call.operation for call in report.calls if call.check.name == "UNCHECKED"}
+    assert all("scaled_dot_product" in one for one in unknown), unknown
+    assert bool(unknown) == (kind == "gpt2")
+    assert report.checked > (0.9 if kind == "gpt2" else 0.95)

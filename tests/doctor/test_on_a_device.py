@@ -15,7 +15,7 @@ from benchmarks.doctor.faults import FAULTS
 from benchmarks.doctor.healthy import HEALTHY
 from benchmarks.doctor.judge import Record, judge
 from benchmarks.doctor.settings import DEVICE
-from torch import Tensor
+from torch import Tensor, nn
 
 import limpid
 import pretend
@@ -186,6 +186,38 @@ def test_a_batch_that_lies_there_is_known_again() -> None:
         loop.batch = lambda number, kept=kept: kept  # type: ignore[misc, method-assign]
         _, doctor = loop.run(6)
         assert [(one.rule, one.severity) for one in doctor.findings] == [("batch-repeats", "notice")]
+
+
+class Masked(nn.Module):
+    """As a model of transformers is called: ids, a mask of whole numbers, labels that it shifts itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = Decoder()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        logits = self.decoder(input_ids)
+        if labels is None:
+            return {"logits": logits}
+        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        return {"loss": loss, "logits": logits}
+
+
+def test_a_batch_of_several_tensors_is_examined_as_on_the_host() -> None:
+    ids, _ = batch(0)
+    found = []
+    for where in ("cpu", pretend.NAME):
+        model, held = Masked().to(where), ids.to(where)
+        given = {"input_ids": held, "attention_mask": torch.ones_like(held), "labels": held}
+        with limpid.watch(model, torch.optim.AdamW(model.parameters(), lr=1e-3), say=False) as doctor:
+            doctor.preflight(given)
+            for _ in range(4):
+                loss = model(**given)["loss"]
+                loss.backward()
+                doctor.step(loss, given)
+        found.append(spoken(doctor))
+    assert found[0] == found[1]
+    assert found[1][1] == {}
 
 
 def test_before_the_first_step_it_says_the_same() -> None:

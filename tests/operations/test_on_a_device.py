@@ -55,7 +55,7 @@ def test_a_step_of_a_model_holds(kind: str, bf16: bool, fused: bool) -> None:
     net = by_model(kind)
     report = recorded(net, pretend.NAME, lambda ids: net(ids, use_cache=False).logits, bf16, fused)
     assert not report.wrong, report
-    assert report.checked > 0.99, [call.operation for call in report.calls if call.check.name == "UNKNOWN"]
+    assert report.checked > 0.99, [call.operation for call in report.calls if call.check.name == "UNCHECKED"]
 
 
 class OneLayer(nn.Module):
@@ -97,7 +97,7 @@ def test_a_batch_norm_of_cudnn_holds() -> None:
 
     report = recorded(net, pretend.NAME, logits, bf16=False, fused=False)
     assert not report.wrong, report
-    assert report.checked == 1, [call.operation for call in report.calls if call.check.name == "UNKNOWN"]
+    assert report.checked == 1, [call.operation for call in report.calls if call.check.name == "UNCHECKED"]
 
 
 @pytest.mark.parametrize("bf16", [False, True])
@@ -105,5 +105,5 @@ def test_a_batch_norm_of_cudnn_holds() -> None:
 def test_attention_of_cuda_holds(kernel: str, bf16: bool) -> None:
     report = recorded(net := OneLayer(KERNELS[kernel]), pretend.NAME, net, bf16, fused=False)
     assert not report.wrong, report
-    assert report.checked == 1, [call.operation for call in report.calls if call.check.name == "UNKNOWN"]
+    assert report.checked == 1, [call.operation for call in report.calls if call.check.name == "UNCHECKED"]
     assert sum("dot_product" in call.operation for call in report.calls) == 2

@@ -151,7 +151,7 @@ def never_called(model: nn.Module) -> None:
 def through_numpy(model: nn.Module) -> None:
     """An activation of the MLP of block 2 goes through NumPy."""
     anatomy(model).mlps[2].register_forward_hook(
-        lambda module, given, out: torch.from_numpy(out.detach().numpy().clip(-50, 50))
+        lambda module, given, out: torch.from_numpy(out.detach().cpu().numpy().clip(-50, 50)).to(out.device)
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from limpid.doctor.finding import is_lost
+
 aten = torch.ops.aten
 OWN_NUMBERS = ("cuda", "xpu")
 """Devices with random numbers of their own, whose state is read and set device by device."""
@@ -73,6 +75,17 @@ def together(parts: list[Tensor]) -> list[Tensor]:
         for place, copy in zip(chosen, copies, strict=True):
             found[place] = copy
     return found
+
+
+def loss_of(error: BaseException | None) -> BaseException | None:
+    """The error that says that the device is lost, where one does; libraries on CUDA fail with words of their own."""
+    if is_lost(error) or not isinstance(error, RuntimeError) or not torch.cuda.is_initialized():
+        return error if is_lost(error) else None
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as first:
+        return first if is_lost(first) else None
+    return None
 
 
 def random_state(device: torch.device) -> tuple[Tensor, ...]:

@@ -19,9 +19,10 @@ from limpid.doctor.baseline.file import LAST
 from limpid.doctor.baseline.loop_sketcher import Both, LoopSketcher
 from limpid.doctor.calls import Call
 from limpid.doctor.description import Description, Line, reach
+from limpid.doctor.devices import loss_of
 from limpid.doctor.exam import Exam, examine
 from limpid.doctor.expected import Expected
-from limpid.doctor.finding import Finding, Skipped, is_assertion, is_lost
+from limpid.doctor.finding import Finding, Skipped, is_assertion
 from limpid.doctor.finding_log import FindingLog
 from limpid.doctor.history import History
 from limpid.doctor.hooks import Hooks
@@ -201,8 +202,9 @@ class Doctor:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if is_lost(error) and error is not None:
-            self.skipped.end(error)
+        lost = loss_of(error)
+        if lost is not None:
+            self.skipped.end(lost)
         self.close()
 
     # what the recorder asks

@@ -168,14 +168,17 @@ def _parameters(function: Callable[..., Any]) -> tuple[set[str], bool]:
 def called(function: Callable[..., Any], name: str, given: dict[str, Any]) -> Any:
     """With those arguments that it knows.
 
-    Raises  Unknown where another one is given that may change numbers
+    Raises  Unknown where another one is given that may change numbers, or the function says why it cannot
     """
     known, takes_all = _parameters(function)
     strange = {key for key, value in given.items() if key not in known and value is not None} - WITHOUT_DATA
     if strange and not takes_all:
         raise Unknown(f"its argument {min(strange)} is not in the table")
     taken = {key: value for key, value in given.items() if key in known}
-    return function(**taken, **({"name": name} if "name" in known else {}))
+    try:
+        return function(**taken, **({"name": name} if "name" in known else {}))
+    except NotImplementedError as error:
+        raise Unknown(str(error)) from error
 
 
 def _is_mixed(given: dict[str, Any]) -> bool:

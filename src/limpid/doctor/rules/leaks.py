@@ -111,7 +111,7 @@ def _read_by_outputs(exam: Exam, call: Call) -> Tensor | None:
         return call.ids
     own = exam.loss_gradients[0].ids
     alike = [ids for ids in call.all_ids if ids.shape[1] <= own.shape[1] and len(ids) <= len(own)]
-    return next((ids for ids in alike if bool((ids == own[: len(ids), : ids.shape[1]]).all())), None)
+    return next((ids for ids in alike if bool((ids.cpu() == own[: len(ids), : ids.shape[1]]).all())), None)
 
 
 @before_first_step(BATCH_LEAKS)

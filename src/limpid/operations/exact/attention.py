@@ -143,10 +143,9 @@ def _gathered(of_all: Exact, shape: tuple[int, ...]) -> Exact:
 def flash_attention(
     query: Array, key: Array, value: Array, dropout_p: float = 0.0, is_causal: bool = False,
     return_debug_mask: bool = False, scale: float | None = None, formats: dict[str, Any] | None = None,
-) -> list[Exact | None] | None:  # fmt: skip
+) -> list[Exact | None]:  # fmt: skip
     """With the lengths and the seed after them."""
-    if dropout_p:
-        return None
+    _without(dropout_p)
     return [*attention(query, key, value, 0.0, is_causal, None, scale, formats), *[None] * 7]
 
 
@@ -155,10 +154,9 @@ def efficient_attention(
     query: Array, key: Array, value: Array, attn_bias: Array | None, compute_log_sumexp: bool, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, formats: dict[str, Any] | None = None,
     results: list[Array | None] | None = None,
-) -> list[Exact | None] | None:  # fmt: skip
+) -> list[Exact | None]:  # fmt: skip
     """With a bias of the scores, and the seed after."""
-    if dropout_p:
-        return None
+    _without(dropout_p)
     made, log_sum = attention(query, key, value, 0.0, is_causal, attn_bias, scale, formats)
     return [made, _laid_out(log_sum, results), None, None]
 
@@ -168,12 +166,17 @@ def cudnn_attention(
     query: Array, key: Array, value: Array, attn_bias: Array | None, compute_log_sumexp: bool, dropout_p: float = 0.0,
     is_causal: bool = False, return_debug_mask: bool = False, scale: float | None = None,
     formats: dict[str, Any] | None = None, results: list[Array | None] | None = None,
-) -> list[Exact | None] | None:  # fmt: skip
+) -> list[Exact | None]:  # fmt: skip
     """With lengths and seeds after."""
     found = efficient_attention(
         query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, scale, formats, results
     )
-    return None if found is None else [*found[:2], *[None] * 7]
+    return [*found[:2], *[None] * 7]
+
+
+def _without(dropout_p: float) -> None:
+    if dropout_p:
+        raise NotImplementedError("its dropout is drawn inside of the kernel")
 
 
 def _laid_out(log_sum: Exact | None, results: list[Array | None] | None) -> Exact | None:
@@ -192,10 +195,9 @@ def _laid_out(log_sum: Exact | None, results: list[Array | None] | None) -> Exac
 def flash_attention_backward(
     grad_out: Array, query: Array, key: Array, value: Array, out: Array, logsumexp: Array, dropout_p: float,
     is_causal: bool, attn_bias: Array | None = None, scale: float | None = None, **of_lengths_and_seeds: Any,
-) -> list[Exact | None] | None:  # fmt: skip
+) -> list[Exact | None]:  # fmt: skip
     """Of queries, keys and values."""
-    if dropout_p:
-        return None
+    _without(dropout_p)
     return _backward(grad_out, query, key, value, out, is_causal, attn_bias, scale)[0]
 
 
@@ -204,10 +206,9 @@ def efficient_attention_backward(
     grad_out_: Array, query: Array, key: Array, value: Array, attn_bias: Array | None, out: Array, logsumexp: Array,
     dropout_p: float, grad_input_mask: list[bool], is_causal: bool = False, scale: float | None = None,
     **of_seeds: Any,
-) -> list[Exact | None] | None:  # fmt: skip
+) -> list[Exact | None]:  # fmt: skip
     """Of the bias, too."""
-    if dropout_p:
-        return None
+    _without(dropout_p)
     found, of_scores = _backward(grad_out_, query, key, value, out, is_causal, attn_bias, scale)
     of_bias = None
     if attn_bias is not None and grad_input_mask[3]:
