@@ -4,8 +4,10 @@ python benchmarks/generate.py [--model default|10M|124M] [--batch 1] [--rounds 5
 
 Weights are drawn at random and rounded to bf16, as published ones mostly are: limpid then reads two bytes of each
 without losing anything, and one byte when asked for int8. The limit is the time to read as many bytes as its weights
-take again and again, from memory in huge pages with all threads, measured beside that side in every round: where they
-fit the caches of the processor, it is the caches' limit. The time of the prompt and the first token is taken off.
+take again and again, in huge pages with all threads, measured beside that side in every round: where they fit the
+caches of the processor, it is the caches' limit. The memory's limit is the time at the rate of a block that no cache
+holds, measured in every round. Keys and values are read besides. The time of the prompt and the first token is taken
+off.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ MODELS = {
     ),
 }  # fmt: skip
 PROMPT = 16
+BEYOND_CACHES = 1 << 29
+"""Bytes."""
 
 
 def main() -> None:
@@ -66,9 +70,10 @@ def main() -> None:
         sides[f"limpid, {weights} weights"] = lambda new, decoder=decoder: by_limpid(decoder, prompt, new)
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     limits: dict[str, list[float]] = {name: [] for name in sides}
-    made = {}
+    made, memory = {}, []
     read = weights_read(config)
     blocks = {size: torch.from_numpy(np.ones(size * read // 8)) for size in (1, 2, 4)}
+    beyond = torch.from_numpy(np.ones(BEYOND_CACHES // 8))
     for number in range(options.rounds + 1):
         for name, side in sides.items():
             start = time.perf_counter()
@@ -80,8 +85,11 @@ def main() -> None:
             if number:  # the first round pays for allocations
                 seconds[name].append(taken)
                 limits[name].append(limit)
+        memory.append(BEYOND_CACHES / read_seconds(beyond))
     alike = [made[name] for name in sides if name in ("limpid, bf16 weights", "limpid, fp32 weights", *list(sides)[:1])]
-    report(f"{options.model}, batch {options.batch}", read, options.batch, seconds, limits, alike[1:] == alike[:-1])
+    rate = statistics.median(memory)
+    agree = alike[1:] == alike[:-1]
+    report(f"{options.model}, batch {options.batch}", read, options.batch, seconds, limits, rate, agree)
 
 
 @torch.inference_mode()
@@ -124,10 +132,13 @@ def read_seconds(block: torch.Tensor) -> float:
 
 
 def report(
-    title: str, read: int, batch: int, seconds: dict[str, list[float]], limits: dict[str, list[float]], agree: bool
-) -> None:
+    title: str, read: int, batch: int, seconds: dict[str, list[float]], limits: dict[str, list[float]], rate: float,
+    agree: bool,
+) -> None:  # fmt: skip
     table = Table(title=f"{title}: {read / 1e6:.1f} M weights per position, {torch.get_num_threads()} threads")
-    for column in ("side", "tokens/s, median", "slowest … fastest", "ratio", "read, GB/s", "of the limit"):
+    for column in (
+        "side", "tokens/s, median", "slowest … fastest", "ratio", "read, GB/s", "of the limit", "of memory's",
+    ):  # fmt: skip
         table.add_column(column, justify="left" if column == "side" else "right")
     base = next(iter(seconds.values()))
     for side, taken in seconds.items():
@@ -137,11 +148,13 @@ def report(
         table.add_row(
             side, f"{batch / statistics.median(taken):,.0f}", f"{batch / max(taken):,.0f} … {batch / min(taken):,.0f}",
             f"{ratio:.2f}", f"{bytes_of(side) * read / limit / 1e9:.0f}", f"{share:.0%}",
+            f"{bytes_of(side) * read / rate / statistics.median(taken):.0%}",
         )  # fmt: skip
-    console = Console(width=110)
+    console = Console(width=120)
     console.print(table)
     said = "the same tokens" if agree else "not the same tokens (ties in rounding)"
     console.print(f"ratio: to {next(iter(seconds))}; fp32 and bf16 weights and the first side chose {said}")
+    console.print(f"memory is read at {rate / 1e9:.0f} GB/s")
     console.print(
         f"spread over rounds, standard deviation: {np.std(base) / np.mean(base):.1%} of the first side's time"
     )

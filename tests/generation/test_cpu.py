@@ -73,6 +73,18 @@ def test_matrices_come_back_as_they_were(dtype: type, shape: tuple[int, int, int
     assert together.ctypes.data % 64 == 0
 
 
+def test_large_matrices_lie_in_private_memory_which_alone_has_huge_pages() -> None:
+    matrix = packed(np.zeros((1, 1024, 1024), np.float32))
+    place = matrix.ctypes.data
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        begin, end = (int(address, 16) for address in line.split()[0].split("-"))
+        if begin <= place < end:
+            assert line.split()[1] == "rw-p"
+            assert place % (1 << 21) == 0
+            return
+    raise AssertionError("the matrix lies nowhere")
+
+
 @pytest.mark.parametrize(("total", "least", "workers"), list(itertools.product((0, 1, 7, 96), (1, 4), (1, 2, 5))))
 def test_every_piece_is_taken_once_whoever_comes_first(total: int, least: int, workers: int) -> None:
     draw, counters, taken = np.random.default_rng(total), no_counters(1, workers)[0], []
