@@ -137,7 +137,7 @@ def test_a_model_whose_weights_diverged_ends_without_a_traceback(there: Path, ca
 
 
 def test_waiting_threads_sleep_soon_unless_somebody_said_otherwise(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    for policy, spins in ((None, "1000"), ("active", None)):
+    for policy, spins in ((None, "4000"), ("active", None)):
         for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
             monkeypatch.delenv(name, raising=False)
         if policy is not None:
