@@ -220,6 +220,30 @@ def test_a_batch_of_several_tensors_is_examined_as_on_the_host() -> None:
     assert found[1][1] == {}
 
 
+def test_pictures_are_watched_as_on_the_host() -> None:
+    """A batch of measured numbers, and a label for each."""
+
+    def run(where: str) -> Doctor:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
+        optimizer = torch.optim.SGD(model.to(where).parameters(), lr=1e-2)
+        pictures, labels = torch.randn(256, 3, 8, 8), torch.randint(4, (256,))
+        with limpid.watch(model, optimizer, say=False) as doctor:
+            for number in range(12):
+                rows = [(7 * number + row) % 16 for row in range(16)]  # of 256 the same sixteen, in another order
+                given = pictures[rows].to(where), labels[rows].to(where)
+                loss = F.cross_entropy(model(given[0]), given[1])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                doctor.step(loss, given)
+        return doctor
+
+    here, there = run("cpu"), run(pretend.NAME)
+    assert spoken(here) == spoken(there)
+    assert str(here.description) == str(there.description)
+
+
 def test_before_the_first_step_it_says_the_same() -> None:
     here, there = (
         preflight(Decoder().to(where), tuple(one.to(where) for one in batch(0))) for where in ("cpu", pretend.NAME)

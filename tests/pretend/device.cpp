@@ -291,6 +291,33 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef size, c10::Int
     return at::native::as_strided_tensorimpl(self, size, stride, self.storage_offset());
 }
 
+// PyTorch leaves convolutions to each device
+
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
+                       c10::IntArrayRef output_padding, int64_t groups) {
+    must_live();
+    Call call;
+    std::optional<at::Tensor> shift;
+    if (bias && bias->defined()) shift = call.host(*bias, false);
+    return call.device(at::convolution(call.host(input, false), call.host(weight, false), shift, stride, padding,
+                                       dilation, transposed, output_padding, groups));
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Tensor& grad, const at::Tensor& input,
+                                                                    const at::Tensor& weight, c10::IntArrayRef stride,
+                                                                    c10::IntArrayRef padding, c10::IntArrayRef dilation,
+                                                                    bool transposed, c10::IntArrayRef output_padding,
+                                                                    int64_t groups, std::array<bool, 3> mask) {
+    must_live();
+    Call call;
+    const std::vector<int64_t> shift{transposed ? weight.size(1) * groups : weight.size(0)};
+    auto [a, b, c] =
+        at::convolution_backward(call.host(grad, false), call.host(input, false), call.host(weight, false), shift,
+                                 stride, padding, dilation, transposed, output_padding, groups, mask);
+    return {call.device(a), call.device(b), call.device(c)};
+}
+
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
     return at::native::set_storage_cpu_(self, source.storage(), source.storage_offset(), source.sizes(),
                                         source.strides());
@@ -316,6 +343,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
     m.impl("_reshape_alias", reshape_alias);
     m.impl("view", at::native::view);
     m.impl("resize_", at::native::resize_);
+    m.impl("convolution_overrideable", convolution);
+    m.impl("convolution_backward_overrideable", convolution_backward);
     m.impl("set_.source_Tensor", set_tensor);
     m.impl("set_.source_Storage", set_storage);
     m.impl("set_.source_Storage_storage_offset", at::native::set_storage_cpu_);
