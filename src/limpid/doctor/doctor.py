@@ -209,14 +209,14 @@ class Doctor:
 
     # what the recorder asks
 
-    def called(self, call: Call, step: int) -> None:
+    def called(self, call: Call) -> None:
         """Before a forward pass, which unknown ids will end; at the first one, all that needs no gradient."""
         self._add(ids_of_call(self.info, call, self.recorder.record))
         if not self._examined and not self.info.shapeless:
             self._examined = self._waiting = True
             self._examine(self._exam(call=call), [rule for rule in self.rules if not _needs_backward(rule)])
 
-    def compared(self, given: Any, target: Any, step: int) -> None:
+    def compared(self, given: Any, target: Any) -> None:
         """Before a cross-entropy, which a class unknown to it will end."""
         self._add(classes_of_loss(given, target, self.recorder.record))
 

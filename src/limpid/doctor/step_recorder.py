@@ -162,7 +162,7 @@ class StepRecorder(UpdateRecorder):
         if Probe.WEIGHTS_KEPT in self.probes and not record.calls and not record.updated:
             self._compare_weights(record)
         call = Call.to(info.model, args, kwargs)
-        self.judge.called(call, record.number)
+        self.judge.called(call)
         record.events.append("forward")
         record.calls.append(call)
         self._inside = True
