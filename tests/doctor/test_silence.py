@@ -304,3 +304,19 @@ def test_units_that_are_dead_are_not_cut_off() -> None:
     first = doctor.findings[0]
     assert (first.rule, first.where) == ("gradient-cut", "1")
     assert "dead" in first.says
+
+
+def test_nesterov_takes_the_gradient_itself() -> None:
+    """NAdam moves by a part of the gradient besides its mean, and among noise the mean is small."""
+    torch.manual_seed(0)
+    model = net(8, 16, 4)
+    optimizer = torch.optim.NAdam(model.parameters(), lr=1e-3, betas=(0.99, 0.999))
+    with limpid.watch(model, optimizer, say=False, every=1) as doctor:
+        for _ in range(150):
+            x, y = torch.randn(8, 8), torch.randint(4, (8,))
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, (x, y))
+    assert "update-not-as-predicted" not in {one.rule for one in doctor.findings}

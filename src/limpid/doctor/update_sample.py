@@ -217,6 +217,8 @@ def _adam(
     if _is_rectified(optimizer, state, group):
         return 0.0, float("nan"), 0.0, None
     eps, rate, decay = float(group["eps"]), float(group["lr"]), float(group.get("weight_decay") or 0)
+    if type(optimizer).__name__ == "NAdam":  # which adds a part of the gradient itself: Dozat 2016, algorithm 2
+        return 0.0, *_beside_eps(root, eps), None
     direction = rate * mean / (root + eps)
     if decoupled(optimizer, group):
         direction = direction + rate * decay * w.float()
