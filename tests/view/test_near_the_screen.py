@@ -69,7 +69,8 @@ def test_a_cell_is_asked_for_once(page: Page, home: str, asked: list[str]) -> No
     of_step = [one.partition("?")[0] for one in asked]
     assert of_step.index("/explain") < of_step.index(next(one for one in of_step if one in ("/slice", "/tiles")))
     asked.clear()
-    page.locator('.entry-panel [aria-label="how it was made"] a[data-entry]').first.click()
+    with page.expect_response(re.compile("over-steps")):  # asked for once the entry is drawn, which may take its time
+        page.locator('.entry-panel [aria-label="how it was made"] a[data-entry]').first.click()
     expect(page.locator(".entry-panel h2")).not_to_contain_text(SCORES)
     page.locator(".entry-panel .facts strong").wait_for()
     page.wait_for_load_state("networkidle")
