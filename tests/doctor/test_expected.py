@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import limpid
-from limpid.doctor.expected.expected import table
+from limpid.doctor.expected.expected import Expected, table
 from limpid.doctor.expected.key import KEYS
 from limpid.errors import ConfigError
 
@@ -136,7 +136,7 @@ def test_what_it_does_otherwise_is_told(key: str, mistake: dict[str, Any]) -> No
         ("rows", 5),
         ("micro_batches", 4),
         ("padding", "left"),
-        ("trained", ["lora"]),
+        ("trained", ["wte"]),
         ("dropout", 0.1),
         ("weights", "bfloat16"),
         ("autocast", "bfloat16"),
@@ -159,7 +159,7 @@ def test_what_it_does_otherwise_is_told(key: str, mistake: dict[str, Any]) -> No
 )
 def test_each_thing_is_seen(key: str, otherwise: Any) -> None:
     said = found({key: otherwise})
-    assert set(said) == ({key} if key != "trained" else set()), said  # no name holds the word: nothing is judged
+    assert set(said) == {key}, said
 
 
 def test_it_is_read_from_a_file_by_parts(tmp_path: Path) -> None:
@@ -175,7 +175,17 @@ def test_it_is_read_from_a_file_by_parts(tmp_path: Path) -> None:
         ({"clip": "yes"}, "expected clip is 'yes': it takes a number or false"),
         ({"reads": "future"}, 'expected reads is \'future\': it takes "past", "both sides" or "own place"'),
         ({"betas": [0.9]}, "expected betas is [0.9]: it takes two numbers"),
-        ("nowhere.toml", "nowhere.toml holds nothing that is expected of a loop"),
+        ({"betas": [0.9, float("nan")]}, "expected betas is [0.9, nan]: it takes two numbers"),
+        ({"rate": {}}, "expected rate is {}: it takes a number, or a table of words and numbers"),
+        ({"schedule": "linear"}, "expected schedule is judged with rate, of which nothing is said: say it, too"),
+        ({"warmup": 10}, "expected warmup is judged with schedule, of which nothing is said"),
+        (
+            {"trained": ["bias", "lora"]},
+            "expected trained says 'lora', which stands in no parameter's name, as in weight",
+        ),
+        ({"rate": {"head": 1e-3}}, "expected rate says 'head', which stands in no parameter's name, as in weight"),
+        ({"labels": 3}, "nothing that can be expected of a loop is called 'labels'"),
+        ("nowhere.toml", "nowhere.toml holds nothing that is expected of a loop: No such file or directory"),
     ],
 )
 def test_a_mistake_in_what_is_said_is_refused(given: Any, says: str) -> None:
@@ -205,3 +215,29 @@ def test_what_is_said_and_done_is_doubted_by_no_rule() -> None:
                 optimizer.step()
                 doctor.step(loss, ids)
         assert ("parameters-not-in-optimizer" in {one.rule for one in doctor.findings}) == doubted
+
+
+@pytest.mark.parametrize(
+    ("said", "rule", "settled"),
+    [
+        ({"reads": "both sides"}, "not-causal", True),
+        ({"reads": "past"}, "not-causal", False),
+        ({"reduction": "sum"}, "loss-summed", True),
+        ({"reduction": "mean"}, "loss-summed", False),
+        ({"last_token_taught": False}, "stop-not-learned", True),
+        ({"last_token_taught": True}, "stop-not-learned", False),
+        ({"data_rows": 8}, "batch-repeats", True),
+        ({"data_rows": "endless"}, "batch-repeats", False),
+        ({"trained": "all"}, "parameters-not-in-optimizer", False),
+    ],
+)
+def test_a_rule_is_settled_by_what_it_doubts_and_not_by_its_opposite(
+    said: dict[str, Any], rule: str, settled: bool
+) -> None:
+    assert Expected.read(said).settles(rule) == settled
+
+
+def test_what_is_seen_to_be_otherwise_settles_nothing() -> None:
+    expected = Expected.read({"trained": ["head"]})
+    expected.told.add("trained")
+    assert not expected.settles("parameters-not-in-optimizer")

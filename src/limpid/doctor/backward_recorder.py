@@ -142,8 +142,7 @@ class BackwardRecorder(PassRecorder):
             record.norm_tensor = update_sample.norm_of(dense)
         if record.norm_tensor is not None and record.norm_tensor is not self._read:
             self._read = record.norm_tensor
-            record.norm = float(
-                record.norm_tensor
-            )  # on a device the one wait of a step; after the update it is too late
+            # on a device this is the one wait of a step; behind the update it would be too late
+            record.norm = float(record.norm_tensor)
             if not math.isfinite(record.norm) and not self.watched.scaling:
                 self.judge.broke(record, record.roots[-1].item() if record.roots else math.nan)

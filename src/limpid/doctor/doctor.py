@@ -88,6 +88,8 @@ class Doctor:
             None if baseline is None or not _is_first() else Baseline([user_path(one) for one in _several(baseline)]),
             None if expected is None else Expected.read(expected),
         )  # fmt: skip
+        if self.watched.expected is not None:
+            self.watched.expected.require_known(self.info.parameters)
         self.log = FindingLog(None if output is None else user_path(output), say, writer)
         self.skipped = Skipped(self.log.skipped, self._lost)
         self.history = History()

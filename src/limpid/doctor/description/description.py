@@ -53,10 +53,7 @@ class Description:
         return [line.text for line in self.lines if line.part == part]
 
     def question(self, intent: str) -> str:
-        """The page under what the loop is meant to do, for somebody who judges both, a colleague or a language model.
-
-        Of 40 faults that others wrote, two language models saw 38 so.
-        """
+        """The page under what the loop is meant to do, for whoever judges both, a colleague or a language model."""
         return f"A training loop is meant to do this:\n\n{intent.strip()}\n\nMeasured, {self}\n\n{QUESTION}\n"
 
     def __str__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from limpid.doctor.expected import of_data, of_labels, of_model, of_update
 from limpid.doctor.expected.course import Course
 from limpid.doctor.expected.key import KEYS, Key, Seen, When
+from limpid.doctor.expected.of_model import is_named
 from limpid.doctor.fact import shown
 from limpid.errors import ConfigError
 from limpid.files import read_whole, user_path
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
+NEEDS = {"schedule": "rate", "warmup": "schedule", "final_rate": "schedule"}
+"""What says nothing without another thing that is said."""
 ROOMS = (of_data, of_model, of_labels, of_update)
-"""Where the keys are, in the order of a step."""
+"""Where the keys are."""
 PARTS = ("data", "model", "labels", "loss", "gradient", "update")
+"""Of a step, in their order."""
 SHOWN = 4
 """Of many things that are not as said, how many are told."""
 
@@ -45,12 +49,14 @@ class Mismatch:
         elif isinstance(seen, list | tuple):
             more = f" and {len(seen) - SHOWN:,} more" if len(seen) > SHOWN else ""
             seen = ", ".join(map(shown, seen[:SHOWN])) + more
-        return f"{self.key.name} ({self.key.means}): {_told(seen)}, and {_told(self.said)} was said"
+        return f"{self.key.name} ({self.key.means}): {_told(seen)}, where {_told(self.said)} was said"
 
 
 def _told(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_told, value))}]"
     if isinstance(value, dict):
         return ", ".join(f"{name} {_told(one)}" for name, one in value.items())
     return shown(value)
@@ -77,11 +83,25 @@ class Expected:
             flat |= value if name in PARTS and isinstance(value, Mapping) else {name: value}
         for name, value in flat.items():
             _check(name, value)
+        for name, needed in NEEDS.items():
+            if name in flat and needed not in flat:
+                raise ConfigError(f"expected {name} is judged with {needed}, of which nothing is said: say it, too")
         return cls(flat)
+
+    def require_known(self, parameters: Collection[str]) -> None:
+        """Raise ConfigError for a word that stands in no parameter's name."""
+        for key in ("trained", "rate"):
+            words = self.said.get(key)
+            for word in words if isinstance(words, list | dict) else ():
+                if not any(is_named(name, word) for name in parameters):
+                    some = ", ".join(list(parameters)[:SHOWN])
+                    raise ConfigError(
+                        f"expected {key} says {word!r}, which stands in no parameter's name, as in {some}"
+                    )
 
     def settles(self, rule: str) -> bool:
         """Whether what a rule doubts was said, and has not been seen to be otherwise."""
-        return any(rule in KEYS[name].settles for name in self.said if name not in self.told)
+        return any(rule in KEYS[name].settles(said) for name, said in self.said.items() if name not in self.told)
 
     def judged(self, watched: Watched, record: StepRecord, history: History, when: When) -> Iterator[Mismatch]:
         """What is not as said by now, each once."""
@@ -113,7 +133,8 @@ def _from_file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(read_whole(path).decode())
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} holds nothing that is expected of a loop: {error}; write a TOML file") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path} holds nothing that is expected of a loop: {why}; write a TOML file") from error
 
 
 def _check(name: str, value: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,8 +47,8 @@ class Key:
     when: When
     patience: int
     """Steps in a row that must disagree: batches differ."""
-    settles: tuple[str, ...] = ()
-    """Rules that doubt the same thing: where it is as said, they are silent."""
+    settles: Callable[[Any], Sequence[str]]
+    """Rules that doubt what is said: they are silent about it, while it is seen to be so."""
 
 
 KEYS: dict[str, Key] = {}
@@ -64,7 +64,7 @@ def key(
     agrees: Callable[[Any, Any], bool] | None = None,
     when: When = "read",
     patience: int = 1,
-    settles: tuple[str, ...] = (),
+    settles: Callable[[Any], Sequence[str]] = lambda said: (),
 ) -> Callable[[Callable[[Seen, Any], Any]], Callable[[Seen, Any], Any]]:
     """Register what can be said, with the function that sees it."""
 

@@ -24,18 +24,13 @@ def first_call(seen: Seen) -> Call | None:
     return next((call for i, call in enumerate(seen.record.calls) if i not in unused), None)
 
 
-def _rows_agree(said: int, seen: int) -> bool:
-    """Pairs go in together, or a row for each answer."""
-    return seen in (said, 2 * said) or (seen > said and seen % said == 0)
-
-
 @key(
     "data",
     "rows",
     "a whole number",
-    "rows of one forward pass; pairs count once",
+    "rows of one forward pass; of pairs, or several answers to a prompt, one",
     is_count,
-    agrees=_rows_agree,
+    agrees=lambda said, seen: seen % said == 0,
     patience=3,
 )
 def rows(seen: Seen, said: Any) -> Any:
@@ -59,7 +54,7 @@ def micro_batches(seen: Seen, said: Any) -> Any:
     lambda value: is_count(value) or value == "endless",
     agrees=lambda said, seen: seen[0] >= FEWEST * seen[1],
     when="end",
-    settles=("batch-repeats", "rows-duplicated"),
+    settles=lambda said: () if said == "endless" else ("batch-repeats", "rows-duplicated"),
 )
 def data_rows(seen: Seen, said: Any) -> Any:
     """Different rows that were drawn, and how many there should be among so many draws."""

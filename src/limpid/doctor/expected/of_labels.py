@@ -106,7 +106,7 @@ def labelled_share(seen: Seen, said: Any) -> Any:
     "whether the last token of a row, its end, is taught (to stop); false where it never is",
     is_switch,
     patience=2,
-    settles=("stop-not-learned", "end-never-a-label"),
+    settles=lambda said: () if said else ("stop-not-learned", "end-never-a-label"),
 )
 def last_token_taught(seen: Seen, said: Any) -> Any:
     read, call = exact(seen), first_call(seen)
@@ -170,7 +170,7 @@ def formula(seen: Seen, said: Any) -> Any:
     "over all labels of an update: of a mean over rows of means say nothing",
     one_of("mean", "sum"),
     patience=2,
-    settles=("loss-summed", "accumulation-not-divided", "loss-mean-of-means"),
+    settles=lambda said: ("loss-summed", "accumulation-not-divided") if said == "sum" else (),
 )
 def reduction(seen: Seen, said: Any) -> Any:
     read, record = exact(seen), seen.record
@@ -192,7 +192,7 @@ def reduction(seen: Seen, said: Any) -> Any:
     "whether all labels of an update count alike",
     one_of("alike", "uneven"),
     patience=2,
-    settles=("passes-count-unequally",),
+    settles=lambda said: ("passes-count-unequally",) if said == "uneven" else (),
 )
 def label_weights(seen: Seen, said: Any) -> Any:
     read = exact(seen)
@@ -211,7 +211,7 @@ def label_weights(seen: Seen, said: Any) -> Any:
         said[0] <= seen <= said[1] if isinstance(said, list) else abs(seen - said) <= WIDE * max(abs(said), 0.1)
     ),
     when="step",
-    settles=("initial-loss-off",),
+    settles=lambda said: ("initial-loss-off",),
 )
 def first_loss(seen: Seen, said: Any) -> Any:
     return seen.course.first_loss if seen.record.number == 1 else None

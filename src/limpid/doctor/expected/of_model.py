@@ -16,9 +16,9 @@ OTHERS = ("teacher", "reference", "ref_", "target", "ema", "momentum_")
 """Parts of a model that are another one, which the trained one learns from."""
 
 
-def named(parameter: str, words: list[str]) -> bool:
-    """Whether a parameter's name holds one of the words."""
-    return any(word.lower() in parameter.lower() for word in words)
+def is_named(parameter: str, word: str) -> bool:
+    """Whether a word stands in a parameter's name."""
+    return word.lower() in parameter.lower()
 
 
 def learning(seen: Seen) -> dict[str, bool]:
@@ -28,7 +28,7 @@ def learning(seen: Seen) -> dict[str, bool]:
     return {
         name: p.requires_grad and (not known or id(p) in held)
         for name, p in seen.watched.info.parameters.items()
-        if not any(word in name.partition(".")[0].lower() for word in OTHERS)
+        if not any(is_named(name.partition(".")[0], word) for word in OTHERS)
     }
 
 
@@ -39,16 +39,15 @@ def learning(seen: Seen) -> dict[str, bool]:
     "what learns: parameters whose names hold one of the words; all others are frozen, or in no optimizer",
     lambda value: value == "all" or are_words(value),
     agrees=lambda said, seen: not seen,
-    settles=("parameters-not-in-optimizer", "parameters-frozen"),
+    settles=lambda said: () if said == "all" else ("parameters-not-in-optimizer", "parameters-frozen"),
 )
 def trained(seen: Seen, said: Any) -> Any:
     """Parameters that learn and should not, or should and do not."""
     found = learning(seen)
     if said == "all":
         return [f"{name} does not learn" for name, learns in found.items() if not learns]
-    if not all(any(named(name, [word]) for name in found) for word in said):
-        return None  # a word that no name holds: what is meant is called otherwise here
-    wrong = [(name, learns) for name, learns in found.items() if learns != named(name, said)]
+    meant = {name: any(is_named(name, word) for word in said) for name in found}
+    wrong = [(name, learns) for name, learns in found.items() if learns != meant[name]]
     return [f"{name} {'learns' if learns else 'does not learn'}" for name, learns in wrong]
 
 
@@ -58,7 +57,7 @@ def trained(seen: Seen, said: Any) -> Any:
     "a number",
     "largest share of entries that a layer drops in training",
     is_number,
-    settles=("dropout-too-high",),
+    settles=lambda said: ("dropout-too-high",),
 )
 def dropout(seen: Seen, said: Any) -> Any:
     return float(seen.watched.info.dropout_rate)
@@ -118,7 +117,7 @@ def tied(seen: Seen, said: Any) -> Any:
     '"past", "both sides" or "own place"',
     "which tokens of its own row an output may depend on: itself and those before it, any, itself alone",
     one_of("past", "both sides", "own place"),
-    settles=("not-causal",),
+    settles=lambda said: ("not-causal",) if said == "both sides" else (),
 )
 def reads(seen: Seen, said: Any) -> Any:
     reach = seen.history.so_far.reach

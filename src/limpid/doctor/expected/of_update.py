@@ -15,7 +15,7 @@ from limpid.doctor.expected.key import (
     key,
     one_of,
 )
-from limpid.doctor.expected.of_model import named
+from limpid.doctor.expected.of_model import is_named
 
 OFF = 0.05
 """Part of the peak that a rate may lie beside its schedule."""
@@ -38,7 +38,7 @@ LONG = 3
     "norm that gradients are clipped to; false where nothing clips",
     is_number_or_off,
     patience=2,
-    settles=("clipped-every-step",),
+    settles=lambda said: ("clipped-every-step",) if said else (),
 )
 def clip(seen: Seen, said: Any) -> Any:
     record = seen.record
@@ -78,13 +78,20 @@ def _setting(name: str, seen: Seen, matrices: bool | None = None) -> Any:
     return None if group is None else group.get(name)
 
 
-@key("update", "decay", "a number", "weight decay of the matrices", is_number, settles=("decay-too-strong",))
+@key(
+    "update", "decay", "a number", "weight decay of the matrices", is_number, settles=lambda said: ("decay-too-strong",)
+)
 def decay(seen: Seen, said: Any) -> Any:
     return _setting("weight_decay", seen, matrices=True)
 
 
 @key(
-    "update", "decay_of_vectors", "a number", "weight decay of biases and gains", is_number, settles=("decay-on-gains",)
+    "update",
+    "decay_of_vectors",
+    "a number",
+    "weight decay of biases and gains",
+    is_number,
+    settles=lambda said: ("decay-on-gains",) if said else (),
 )
 def decay_of_vectors(seen: Seen, said: Any) -> Any:
     return _setting("weight_decay", seen, matrices=False)
@@ -97,7 +104,7 @@ def decay_of_vectors(seen: Seen, said: Any) -> Any:
     "of Adam and its kin",
     lambda value: isinstance(value, list) and len(value) == 2 and all(map(is_number, value)),
     agrees=lambda said, seen: all(math.isclose(a, b, abs_tol=1e-9) for a, b in zip(said, seen, strict=True)),
-    settles=("betas-swapped",),
+    settles=lambda said: ("betas-swapped",),
 )
 def betas(seen: Seen, said: Any) -> Any:
     return _setting("betas", seen)
@@ -119,7 +126,7 @@ def _rates_agree(said: Any, seen: Any) -> bool:
     "rate",
     "a number, or a table of words and numbers",
     "the peak of the learning rate; by group, of parameters whose names hold a word",
-    lambda value: is_number(value) or (isinstance(value, dict) and all(map(is_number, value.values()))),
+    lambda value: is_number(value) or (isinstance(value, dict) and bool(value) and all(map(is_number, value.values()))),
     agrees=_rates_agree,
     when="end",
 )
@@ -130,7 +137,7 @@ def rate(seen: Seen, said: Any) -> Any:
     for index, group in seen.watched.groups:
         high = seen.history.group_rates[index].high if index in seen.history.group_rates else None
         held = [names.get(id(p), "") for p in group["params"]]
-        wanted = {number for word, number in said.items() if any(named(name, [word]) for name in held)}
+        wanted = {number for word, number in said.items() if any(is_named(name, word) for name in held)}
         if high is not None and len(wanted) == 1 and abs(high - (most := wanted.pop())) > OFF * most:
             wrong.append(f"{high:.3g} for {held[0]}, where {most:g} is meant")
     return wrong
@@ -144,7 +151,7 @@ def rate(seen: Seen, said: Any) -> Any:
     one_of("constant", "linear", "cosine"),
     agrees=lambda said, seen: not seen,
     when="step",
-    settles=("learning-rate-zero", "schedule-ends-early", "schedule-rises-again"),
+    settles=lambda said: ("learning-rate-zero", "schedule-ends-early", "schedule-rises-again"),
 )
 def schedule(seen: Seen, said: Any) -> Any:
     """Where the rate lies beside its schedule: step, rate, and what it would be."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from limpid.doctor.watched import Watched
 
 FAMILY = "expected"
+MOST = 32
+"""Things of one kind that are kept as evidence."""
 
 NOT_AS_EXPECTED = Rule(
     "not-as-expected",
@@ -43,6 +45,10 @@ def not_as_expected(watched: Watched, record: StepRecord, history: History) -> I
         yield from told(expected.judged(watched, record, history, "read"), record.number)
 
 
+def _short(seen: object) -> object:
+    return seen[:MOST] if isinstance(seen, list) else seen
+
+
 def told(found: Iterable[Mismatch], step: int | None) -> Iterator[Finding]:
     """A finding for each thing that is not as said."""
     for one in found:
@@ -51,5 +57,5 @@ def told(found: Iterable[Mismatch], step: int | None) -> Iterator[Finding]:
             step=step,
             where=one.key.part,
             says=f"{one.says}.",
-            evidence={"part": one.key.part, "key": one.key.name, "said": one.said, "seen": one.seen},
+            evidence={"part": one.key.part, "key": one.key.name, "said": one.said, "seen": _short(one.seen)},
         )
