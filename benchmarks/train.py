@@ -7,7 +7,7 @@ The plain sides are written as PyTorch's tutorials write it: transformers' eager
 hand (`--model GPT`), cross-entropy on all logits, clip_grad_norm_, torch.optim.AdamW; float32 throughout, or under
 bf16 autocast.
 
-    python benchmarks/train.py [--model default|0.8M|10.7M|GPT|124M|GPT-2|Llama-2-110M] [--rounds 6] [--profile]
+    python benchmarks/train.py [--model default|0.8M|10.7M|GPT|124M|GPT-2] [--rounds 6] [--profile]
 
 --profile prints where the processor or the GPU spends limpid's steps, kernel by kernel.
 """
@@ -38,51 +38,19 @@ from limpid.training.state import fresh_state
 from limpid.training.step import step
 
 Side = Callable[[int], float]
+OF_GPT = {
+    "positions": "learned", "norm": "layer", "mlp": "plain", "activation": "gelu", "attention_bias": True,
+    "attention_output_bias": True, "mlp_bias": True,
+}  # fmt: skip
+SMALL = {"d_model": 384, "num_layers": 6, "num_heads": 6, "context_length": 256}
+LARGE = {"d_model": 768, "num_layers": 12, "num_heads": 12}
 MODELS: dict[str, tuple[ModelConfig, int]] = {
     "default": (ModelConfig(vocab_size=4096), TrainConfig().run.batch_size),
     "0.8M": (ModelConfig(vocab_size=65, d_model=128, num_layers=4, num_heads=4, d_ff=344, context_length=64), 12),
-    "10.7M": (ModelConfig(vocab_size=65, d_model=384, num_layers=6, num_heads=6, d_ff=1024, context_length=256), 16),
-    "GPT": (
-        ModelConfig(
-            vocab_size=65,
-            d_model=384,
-            num_layers=6,
-            num_heads=6,
-            d_ff=1536,
-            context_length=256,
-            positions="learned",
-            norm="layer",
-            mlp="plain",
-            activation="gelu",
-            attention_bias=True,
-            attention_output_bias=True,
-            mlp_bias=True,
-        ),
-        16,
-    ),
-    "GPT-2": (
-        ModelConfig(
-            vocab_size=50304,
-            d_model=768,
-            num_layers=12,
-            num_heads=12,
-            d_ff=3072,
-            context_length=1024,
-            positions="learned",
-            norm="layer",
-            mlp="plain",
-            activation="gelu",
-            attention_bias=True,
-            attention_output_bias=True,
-            mlp_bias=True,
-        ),
-        16,
-    ),
-    "Llama-2-110M": (
-        ModelConfig(vocab_size=32000, d_model=768, num_layers=12, num_heads=12, d_ff=2048, context_length=1024),
-        16,
-    ),
-    "124M": (ModelConfig(vocab_size=50257, d_model=768, num_layers=12, num_heads=12, d_ff=2048, context_length=256), 2),
+    "10.7M": (ModelConfig(vocab_size=65, d_ff=1024, **SMALL), 16),
+    "GPT": (ModelConfig(vocab_size=65, d_ff=1536, **SMALL, **OF_GPT), 16),
+    "124M": (ModelConfig(vocab_size=50257, d_ff=2048, context_length=256, **LARGE), 2),
+    "GPT-2": (ModelConfig(vocab_size=50304, d_ff=3072, context_length=1024, **LARGE, **OF_GPT), 16),
 }
 """Models and rows per batch."""
 TURN = 5
@@ -222,7 +190,10 @@ def profile(name: str, side: Side) -> None:
     for index in range(TURN):
         side(index)
     kind = "cuda" if best_device().type == "cuda" else "cpu"
-    activities = [torch.profiler.ProfilerActivity.CPU, *[torch.profiler.ProfilerActivity.CUDA] * (kind == "cuda")]
+    activities = [
+        torch.profiler.ProfilerActivity.CPU,
+        *([torch.profiler.ProfilerActivity.CUDA] if kind == "cuda" else []),
+    ]
     with torch.profiler.profile(activities=activities) as seen:
         for index in range(TURN, TURN + 3):
             side(index)
@@ -238,7 +209,15 @@ def report(
     peak = measured_peak(torch.bfloat16, best_device())
     size = f"{parameter_count(model) / 1e6:.1f} M parameters, {shape[0]} × {shape[1]} tokens a step"
     table = Table(title=f"{name}: {size}, {torch.get_num_threads()} threads")
-    for column in ("side", "ms/step", "fastest … slowest", "tokens/s", "× fp32", "of bf16 peak", *["GB"] * bool(held)):
+    for column in (
+        "side",
+        "ms/step",
+        "fastest … slowest",
+        "tokens/s",
+        "× fp32",
+        "of bf16 peak",
+        *(["GB"] if held else []),
+    ):
         table.add_column(column, justify="left" if column == "side" else "right")
     base = seconds["plain PyTorch, fp32"]
     for side, taken in seconds.items():
@@ -246,7 +225,7 @@ def report(
         ratio = statistics.median(b / t for b, t in zip(base, taken, strict=True))
         table.add_row(
             side, f"{1e3 * middle:.1f}", f"{1e3 * min(taken):.1f} … {1e3 * max(taken):.1f}", f"{tokens / middle:,.0f}",
-            f"{ratio:.2f}", f"{flops / middle / peak:.0%}", *[f"{held[side] / 1e9:.2f}" for _ in held if _ == side],
+            f"{ratio:.2f}", f"{flops / middle / peak:.0%}", *([f"{held[side] / 1e9:.2f}"] if held else []),
         )  # fmt: skip
     Console(width=120).print(table)
     print(f"bf16 matrix products reach {peak / 1e9:,.0f} GFLOP/s here; a step is {flops / 1e9:,.1f} GFLOP of them")
