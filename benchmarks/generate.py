@@ -1,6 +1,7 @@
 """Generation speed: limpid beside transformers' generate, the same weights, greedy, in turn.
 
 python benchmarks/generate.py [--model default|10M|124M] [--batch 1] [--rounds 5] [--tokens 100] [--only limpid]
+                              [--llama-cpp FOLDER]
 
 Weights are drawn at random and rounded to bf16, as published ones mostly are: limpid then reads two bytes of each
 without losing anything, and one byte when asked for int8. The limit is the time to read as many bytes as its weights
@@ -8,15 +9,21 @@ take again and again, in huge pages with all threads, measured beside that side 
 caches of the processor, it is the caches' limit. The memory's limit is the time at the rate of a block that no cache
 holds, measured in every round. Keys and values are read besides. The time of the prompt and the first token is taken
 off.
+
+llama.cpp reads the same weights from the GGUF files that `limpid export` writes; FOLDER holds its llama-batched-bench,
+which says itself how long its tokens took without the prompt.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +33,12 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM
 
 from limpid.config import ModelConfig
+from limpid.config.sampling import StoredAs
+from limpid.data.new_tokenizer import byte_tokenizer
 from limpid.generation import Decoder
 from limpid.model import Cache, Transformer, initialise
 from limpid.model.export import save_folder
+from limpid.model.gguf_file import save_gguf
 from limpid.planning import parameter_count
 
 MODELS = {
@@ -50,46 +60,86 @@ def main() -> None:
     parser.add_argument("--model", choices=MODELS, default="default")
     parser.add_argument("--batch", type=int, default=1, help="sequences at once")
     parser.add_argument("--only", choices=("limpid",), help="leave out transformers")
+    parser.add_argument("--llama-cpp", type=Path, metavar="FOLDER", help="where llama-batched-bench lies")
     parser.add_argument("--rounds", type=int, default=5, help="generations of each side, taken in turn")
     parser.add_argument("--tokens", type=int, default=100, help="tokens per generation")
     options = parser.parse_args()
     config, count = MODELS[options.model], options.tokens
     model = initialise(Transformer(config), 0).to(torch.bfloat16).to(torch.float32).eval()
+    prompt = torch.randint(0, config.vocab_size, (options.batch, PROMPT), generator=torch.Generator().manual_seed(0))
     with tempfile.TemporaryDirectory() as folder:
-        save_folder(Path(folder) / "model", config, model.state_dict(), tokenizer_json=None, end_of_text=None)
-        theirs = AutoModelForCausalLM.from_pretrained(Path(folder) / "model").eval()
-        half = AutoModelForCausalLM.from_pretrained(Path(folder) / "model", dtype=torch.bfloat16).eval()
-    drawn = torch.Generator().manual_seed(0)
-    prompt = torch.randint(0, config.vocab_size, (options.batch, PROMPT), generator=drawn)
-    sides: dict[str, Callable[[int], list[int]]] = {}
-    if options.only is None:
-        sides["transformers, fp32"] = lambda new: by_transformers(theirs, prompt, new)
-        sides["transformers, bf16"] = lambda new: by_transformers(half, prompt, new)
-    for weights in ("fp32", "bf16", "int8"):
-        decoder = Decoder(model, weights)
-        sides[f"limpid, {weights} weights"] = lambda new, decoder=decoder: by_limpid(decoder, prompt, new)
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    limits: dict[str, list[float]] = {name: [] for name in sides}
-    made, memory = {}, []
-    read = weights_read(config)
-    blocks = {size: torch.from_numpy(np.ones(size * read // 8)) for size in (1, 2, 4)}
-    beyond = torch.from_numpy(np.ones(BEYOND_CACHES // 8))
-    for number in range(options.rounds + 1):
-        for name, side in sides.items():
-            start = time.perf_counter()
-            side(1)
-            first = time.perf_counter()
-            made[name] = side(count)
-            taken = ((time.perf_counter() - first) - (first - start)) / (count - 1)
-            limit = read_seconds(blocks[bytes_of(name)])
-            if number:  # the first round pays for allocations
-                seconds[name].append(taken)
-                limits[name].append(limit)
-        memory.append(BEYOND_CACHES / read_seconds(beyond))
+        sides = sides_of(model, prompt, count, Path(folder), options.only is None, options.llama_cpp)
+        seconds: dict[str, list[float]] = {name: [] for name in sides}
+        limits: dict[str, list[float]] = {name: [] for name in sides}
+        made, memory = {}, []
+        read = weights_read(config)
+        blocks = {name: torch.from_numpy(np.ones(int(bytes_of(name) * read) // 8)) for name in sides}
+        beyond = torch.from_numpy(np.ones(BEYOND_CACHES // 8))
+        for number in range(options.rounds + 1):
+            for name, side in sides.items():
+                taken, made[name] = side()
+                limit = read_seconds(blocks[name])
+                if number:  # the first round pays for allocations
+                    seconds[name].append(taken)
+                    limits[name].append(limit)
+            memory.append(BEYOND_CACHES / read_seconds(beyond))
     alike = [made[name] for name in sides if name in ("limpid, bf16 weights", "limpid, fp32 weights", *list(sides)[:1])]
     rate = statistics.median(memory)
     agree = alike[1:] == alike[:-1]
     report(f"{options.model}, batch {options.batch}", read, options.batch, seconds, limits, rate, agree)
+
+
+Side = Callable[[], tuple[float, list[int]]]
+"""Seconds a token took, and the tokens, where they can be told."""
+
+
+def sides_of(
+    model: Transformer, prompt: torch.Tensor, count: int, folder: Path, with_transformers: bool, llama_cpp: Path | None
+) -> dict[str, Side]:
+    config, sides = model.config, {}
+    if with_transformers:
+        save_folder(folder / "model", config, model.state_dict(), tokenizer_json=None, end_of_text=None)
+        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+            theirs = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=dtype).eval()
+            sides[f"transformers, {name}"] = timed(partial(by_transformers, theirs, prompt), count)
+    forms: tuple[StoredAs, ...] = ("fp32", "bf16", "q8_0")
+    for form in () if llama_cpp is None else forms:
+        file = folder / f"{form}.gguf"
+        tokenizer = byte_tokenizer().to_json()
+        save_gguf(
+            file, config, model.state_dict(), name="random", tokenizer_json=tokenizer, end_of_text=None, stored_as=form
+        )
+        sides[f"llama.cpp, {form} weights"] = partial(by_llama_cpp, llama_cpp, file, len(prompt), count)
+    for weights in ("fp32", "bf16", "int8"):
+        sides[f"limpid, {weights} weights"] = timed(partial(by_limpid, Decoder(model, weights), prompt), count)
+    return sides
+
+
+def timed(side: Callable[[int], list[int]], count: int) -> Side:
+    """What takes the first token off the others."""
+
+    def run() -> tuple[float, list[int]]:
+        start = time.perf_counter()
+        side(1)
+        first = time.perf_counter()
+        made = side(count)
+        return ((time.perf_counter() - first) - (first - start)) / (count - 1), made
+
+    return run
+
+
+def by_llama_cpp(folder: Path, model: Path, batch: int, count: int) -> tuple[float, list[int]]:
+    sizes = {"-c": (PROMPT + count) * batch, "-npp": PROMPT, "-ntg": count, "-npl": batch}
+    threads = torch.get_num_threads()
+    told = subprocess.run(
+        [folder / "llama-batched-bench", "-m", model, "-t", str(threads), "-tb", str(threads), "--output-format", "jsonl"]
+        + [str(word) for pair in sizes.items() for word in pair],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout  # fmt: skip
+    line = next(line for line in told.splitlines() if line.startswith("{"))
+    return json.loads(line)["t_tg"] / count, []
 
 
 @torch.inference_mode()
@@ -116,9 +166,9 @@ def weights_read(config: ModelConfig) -> int:
     return parameter_count(config) - looked_up
 
 
-def bytes_of(side: str) -> int:
-    """Of one weight."""
-    return {"int8": 1, "bf16": 2}.get(side.removesuffix(" weights").split(", ")[1], 4)
+def bytes_of(side: str) -> float:
+    """Of one weight; q8_0 has a scale of 16 bits for each 32."""
+    return {"int8": 1, "q8_0": 34 / 32, "bf16": 2}.get(side.removesuffix(" weights").split(", ")[1], 4)
 
 
 def read_seconds(block: torch.Tensor) -> float:
