@@ -129,17 +129,21 @@ def timed(side: Callable[[int], list[int]], count: int) -> Side:
 
 
 def by_llama_cpp(folder: Path, model: Path, batch: int, count: int) -> tuple[float, list[int]]:
-    sizes = {"-c": (PROMPT + count) * batch, "-npp": PROMPT, "-ntg": count, "-npl": batch}
     threads = torch.get_num_threads()
-    told = subprocess.run(
-        [folder / "llama-batched-bench", "-m", model, "-t", str(threads), "-tb", str(threads), "--output-format", "jsonl"]
-        + [str(word) for pair in sizes.items() for word in pair],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout  # fmt: skip
-    line = next(line for line in told.splitlines() if line.startswith("{"))
-    return json.loads(line)["t_tg"] / count, []
+    sizes = {
+        "-c": (PROMPT + count) * batch,
+        "-npp": PROMPT,
+        "-ntg": count,
+        "-npl": batch,
+        "-t": threads,
+        "-tb": threads,
+    }
+    words = [str(word) for pair in sizes.items() for word in pair]
+    command = [folder / "llama-batched-bench", "-m", model, "--output-format", "jsonl", *words]
+    while True:  # it ends at times before its one line is written
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        if found := [json.loads(line) for line in told.splitlines() if line.startswith("{")]:
+            return found[0]["t_tg"] / count, []
 
 
 @torch.inference_mode()

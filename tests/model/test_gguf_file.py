@@ -87,9 +87,22 @@ def test_tokenizers_that_split_otherwise_are_refused(tmp_path: Path) -> None:
     def save(tokenizer) -> None:
         save_gguf(tmp_path / "m.gguf", config, weights, name="m", tokenizer_json=tokenizer.to_json(), end_of_text=None)
 
-    save(byte_tokenizer())
+    save(train_bpe(["the cat sees the dog"] * 9, 300))
     with pytest.raises(ConfigError, match="byte-level BPE tokenizers that split as GPT-2's"):
         save(character_tokenizer("abc"))
+
+
+def test_bytes_alone_have_a_merge_that_no_text_has(tmp_path: Path) -> None:
+    """llama.cpp says "cannot find tokenizer merges in model file" where there is none."""
+    model, tokenizer = initialise(Transformer(config := ModelConfig(**SIZES)), 0), byte_tokenizer()
+    file = tmp_path / "m.gguf"
+    save_gguf(file, config, model.state_dict(), name="m", tokenizer_json=tokenizer.to_json(), end_of_text=None)
+    words = dict(zip(gguf.GGUFReader(file).fields["tokenizer.ggml.tokens"].contents(), range(300), strict=True))
+    [merge] = gguf.GGUFReader(file).fields["tokenizer.ggml.merges"].contents()
+    first, _ = merge.split(" ")
+    assert first in words
+    text = "".join(chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000)
+    assert words[first] not in tokenizer.encode(text)
 
 
 def test_export_writes_either_form_and_nothing_over_something(tmp_path: Path) -> None:
