@@ -183,6 +183,7 @@ class StepRecorder(UpdateRecorder):
     def _compare_weights(self, record: StepRecord) -> None:
         """Whether the weights are still as the last update left them, and whether a step began with them before."""
         trail = self._trail
+        self.history.so_far.kept.weights.found()
         record.after_evaluation, record.outside = trail.evaluated, trail.outside
         record.optimizer_count = steps_counted(self.watched.optimizers)
         record.moved_since, record.began_before = trail.begins(record.number, record.optimizer_count, record.sampled)

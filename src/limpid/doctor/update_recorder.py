@@ -10,6 +10,7 @@ from torch import Tensor
 
 from limpid.doctor import update_sample
 from limpid.doctor.backward_recorder import BackwardRecorder
+from limpid.doctor.description.zeros import zeros
 from limpid.doctor.finding import Skipped
 from limpid.doctor.history import History
 from limpid.doctor.idle_units import idle_units, linear_maps
@@ -69,6 +70,10 @@ class UpdateRecorder(BackwardRecorder):
             record.passes.updating()
         if record.sampled and Probe.UNITS in self.probes and not record.broken:
             record.units = idle_units(self._maps)
+        if record.read and not record.updated and Probe.FACTS in self.probes:
+            with self.skipped.noting("zeros of gradients"):
+                record.zeros = zeros(self.watched.info)
+        self.history.so_far.kept.others.found()
         if record.clips and record.sampled and Probe.CLIPPING in self.probes:
             record.unclipped = update_sample.unclipped(record.clips, optimizer)
         self.judge.updating(record, cleared="zero_grad" in record.events[_last(record.events, "backward") :])
@@ -95,6 +100,8 @@ class UpdateRecorder(BackwardRecorder):
         self._states.updates += 1
         if Probe.WEIGHTS_KEPT in self.probes:
             self._trail.updated()
+            if record.sampled:
+                self.history.so_far.kept.updated(self.watched)
         if record.reported:
             self.end()
 

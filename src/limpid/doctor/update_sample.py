@@ -170,7 +170,7 @@ def moments(
 ) -> tuple[Tensor, Tensor] | None:
     """m̂ and √v̂ as they are after the update, of the elements that `pick` takes; None where the rule is not Adam's."""
     state = optimizer.state.get(parameter, {})
-    if "exp_avg" not in state or "exp_avg_sq" not in state or "betas" not in group or group.get("amsgrad"):
+    if not {"exp_avg", "exp_avg_sq"} <= state.keys() or not {"betas", "eps"} <= group.keys() or group.get("amsgrad"):
         return None
     if state["exp_avg"].shape != parameter.shape or state["exp_avg_sq"].shape != parameter.shape:
         return None

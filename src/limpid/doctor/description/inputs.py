@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.calls import MASK_NAMES
+from limpid.doctor.description.rows import rows as rows_of
 from limpid.doctor.description.words import counted, format_of, listed, number, share
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def inputs(watched: Watched, record: StepRecord, history: History) -> Iterator[s
     if others:
         yield "given besides: " + ", ".join(f"{name}={calls[0].kwargs[name]}" for name in others)
     yield from _beside(record, calls)
+    yield from rows_of(watched, record, history)
     rows = history.rows
     if rows.count:
         again = rows.count - min(rows.count, rows.distinct)
@@ -51,14 +53,19 @@ def inputs(watched: Watched, record: StepRecord, history: History) -> Iterator[s
 
 def _beside(record: StepRecord, calls: list[Call]) -> Iterator[str]:
     """Named tensors of the batch that the model is not given."""
-    given = record.micros[0].given if record.micros else None
-    if not isinstance(given, Mapping):
-        return
+    named = held_by_name(record)
     seen = [one for call in calls for one in call.tensors.values()]
-    named = {name: one for name, one in given.items() if isinstance(one, Tensor) and one.numel()}
     besides = [name for name, one in named.items() if not any(one is other or _equal(one, other) for other in seen)]
     for name in besides[:MOST]:
-        yield f"in the batch besides, {name}: {_tensor(str(name), named[name].detach())}"
+        yield f"in the batch besides, {name}: {_tensor(name, named[name].detach())}"
+
+
+def held_by_name(record: StepRecord) -> dict[str, Tensor]:
+    """The tensors of the first micro-batch, by name or by place."""
+    given = record.micros[0].given if record.micros else None
+    several = isinstance(given, tuple | list) and all(isinstance(one, Tensor) for one in given)
+    pairs = given.items() if isinstance(given, Mapping) else enumerate(given) if several and given is not None else ()
+    return {str(name): one for name, one in pairs if isinstance(one, Tensor) and one.numel()}
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

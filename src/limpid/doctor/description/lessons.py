@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.data_sheet import row_targets
-from limpid.doctor.description.words import counted, number, share
+from limpid.doctor.description.words import counted, number, share, span
 from limpid.doctor.loop_facts import ALIKE, FITS, OFFSETS
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
+EVEN = 0.02
+"""Scatter of what labels weigh, relative, below which they weigh alike."""
 SHOWN, LETTERS = 14, 160
 """Most tokens of an example as numbers, most letters of one as text."""
 
@@ -72,8 +74,8 @@ def _places(read: Sequence[LossGradient]) -> Iterator[str]:
     none = sum(not count for count in counts)
     also = f"; {counted(none, 'row')} of {number(len(counts))} {'has' if none == 1 else 'have'} none" if none else ""
     yield (
-        f"labels of a row begin at position {_span(firsts)} and end at {_span(lasts)}, {_span(counts)} of "
-        f"{number(read[0].shape[1])} positions{also}"
+        f"labels of a row begin at position {span(firsts)} and end at {span(lasts)}, {span(counts)} of "
+        f"{number(max(one.shape[1] for one in read))} positions{also}"
     )
 
 
@@ -91,10 +93,6 @@ def _directions(read: Sequence[LossGradient]) -> Iterator[str]:
     if len({one.inverted for one in read}) > 1:
         ways = ", ".join(f"{i + 1} {'less likely' if one.inverted else 'likelier'}" for i, one in enumerate(read))
         yield f"by forward pass the update makes its labels: {ways}"
-
-
-def _span(values: Sequence[int]) -> str:
-    return number(min(values)) if min(values) == max(values) else f"{min(values):,} to {max(values):,}"
 
 
 def _example(watched: Watched, one: LossGradient) -> Iterator[str]:
@@ -190,7 +188,30 @@ def loss(watched: Watched, record: StepRecord, history: History) -> Iterator[str
         how = f"a mean over {counted(count, 'label')}"
     else:
         how = f"{total:.4g} times their mean ({counted(count, 'label')}; their sum would be {number(count)} times)"
-    uneven = max(each.unevenness for each in read)
-    yield f"{how}; labels weigh {'alike' if uneven < 0.02 else f'unevenly: deviation {uneven:.2f} of their mean'}"
-    surprise = sum(each.mean_surprise for each in read) / len(read)
+    uneven = unevenness(read)
+    yield f"{how}; labels weigh {'alike' if uneven < EVEN else f'unevenly: deviation {uneven:.2f} of their mean'}"
+    if uneven >= EVEN:
+        yield from _weights_by_part(read)
+    surprise = sum(float(each.surprise[each.labelled].sum()) for each in read) / max(
+        1, sum(int(each.labelled.sum()) for each in read)
+    )
     yield f"{surprise:.3g} nats a label; {math.log(one.shape[-1]):.3g} would be a guess among all classes"
+
+
+def unevenness(read: Sequence[LossGradient]) -> float:
+    """Deviation of the weights of all labels of a step over their mean, whichever pass they are of."""
+    each = torch.cat([one.weight[one.labelled] for one in read]).double()
+    return float(each.std(correction=0) / each.mean().abs().clamp(min=1e-300)) if len(each) else 0.0
+
+
+def _weights_by_part(read: Sequence[LossGradient]) -> Iterator[str]:
+    """What a label weighs in each pass, and each row in sum, where that explains why labels weigh unevenly."""
+    means = [float(one.weight[one.labelled].mean()) for one in read if bool(one.labelled.any())]
+    if len(means) > 1 and max(means) - min(means) > EVEN * max(means):
+        shown = ", ".join(f"{mean:.3g}" for mean in means[:8])
+        counts = ", ".join(number(one.labels) for one in read[:8])
+        yield f"a label weighs by forward pass {shown}; these have {counts} labels"
+    rows = [sum for one in read for sum in one.by_row()[1]]
+    counts_of_rows = {count for one in read for count in one.by_row()[0]}
+    if len(counts_of_rows) > 1 and max(rows) - min(rows) <= EVEN * max(rows):
+        yield "rows weigh alike, however many labels they have"

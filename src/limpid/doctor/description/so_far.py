@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch import nn
 
+from limpid.doctor.description.kept import KeptWeights
 from limpid.doctor.description.reach import Reach
+from limpid.doctor.description.rows import Ends
+from limpid.doctor.description.updates import moved_by_rate
 from limpid.doctor.description.words import counted, number
 
 if TYPE_CHECKING:
@@ -32,6 +35,9 @@ class SoFar:
     evaluated: int = 0  # updates before which the model was run without gradients
     reach: Reach | None = None  # which outputs read a token, when the model was examined first
     copies: list[weakref.ref[nn.Module]] | None = None  # other models of the same class, once looked for
+    ends: Ends = field(default_factory=Ends)  # of rows of tokens
+    kept: KeptWeights = field(default_factory=KeptWeights)  # whether weights stay as they were left
+    moved_by_rate: float | None = None  # of the first update: how far matrices moved over the rate
     begun: str = ""  # sizes of the weights at the first update
 
     def take(self, record: StepRecord) -> None:
@@ -39,12 +45,14 @@ class SoFar:
         self.updates += record.updated
         self.skipped += record.skipped
         self.evaluated += record.after_evaluation
+        self.ends.take(record)
         if record.clipped_to is not None:
             self.clips += 1
             self.reached += record.norm is not None and record.norm > record.clipped_to
 
-        if record.number == 1 and record.judged_update is not None:
+        if self.updates <= 1 and not self.begun and record.judged_update is not None:
             self.begun = _sizes(record.judged_update)
+            self.moved_by_rate = moved_by_rate(record.judged_update)
 
     def told(self, history: History) -> Iterator[str]:
         """In sentences."""
@@ -64,6 +72,7 @@ class SoFar:
             if self.evaluated
             else "the watched model was never run without gradients"
         )
+        yield from self.kept.told()
         if history.random_evaluations:
             yield f"{counted(history.random_evaluations, 'pass', 'passes')} without gradients in training mode"
 

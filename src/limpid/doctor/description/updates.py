@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from limpid.doctor.description.rows import before_ends
 from limpid.doctor.description.words import counted, listed, number, patterns
 from limpid.doctor.fact import shown
 from limpid.doctor.update_facts import settings
@@ -38,6 +42,11 @@ def gradient(watched: Watched, record: StepRecord, history: History) -> Iterator
     yield norm.removeprefix(", ")
     if record.scale != 1:
         yield f"the loss is multiplied by {record.scale:g} against underflow"
+    elif torch.float16 in record.autocast or any(p.dtype == torch.float16 for p in watched.info.parameters.values()):
+        yield "the loss is not multiplied against underflow"
+    if record.zeros is not None:
+        tokens = {token for ids in record.token_ids for token in ids.unique().tolist()}
+        yield from record.zeros.told(tokens, before_ends(record), watched.info)
     learned = {name for name, p in watched.info.parameters.items() if p.requires_grad}
     without = sorted(learned - history.trained)
     if without:
@@ -56,6 +65,7 @@ def update(watched: Watched, record: StepRecord, history: History) -> Iterator[s
             index += 1
     if record.judged_update is not None:
         yield from _moves(record.judged_update)
+        yield from _by_rate(record.judged_update, history)
     if watched.schedulers:
         yield "schedules: " + ", ".join(type(one).__name__ for one in watched.schedulers)
 
@@ -85,6 +95,19 @@ def _moves(update: UpdateSample) -> Iterator[str]:
 
 def _moved(update: UpdateSample, index: int) -> str:
     return f"{update.names[index]} ({update.ratio[index]:.2g})"
+
+
+def _by_rate(update: UpdateSample, history: History) -> Iterator[str]:
+    """How far weights move as a multiple of their rate, the median of matrices: near 1 in the first step of Adam."""
+    now, begun = moved_by_rate(update), history.so_far.moved_by_rate
+    if now is not None and begun is not None and math.isfinite(now):
+        yield f"their change is {now:.3g} times the rate (rms), the median; {begun:.3g} times in the first update"
+
+
+def moved_by_rate(update: UpdateSample) -> float | None:
+    """Median over the matrices of the rms of the change over the rate; None where the rate is 0 or not known."""
+    found = sorted(update.change[i] / update.rates[i] for i in update.matrices() if update.rates[i] > 0)
+    return found[len(found) // 2] if found else None
 
 
 def _shown(value: Any) -> str:

@@ -15,6 +15,7 @@ from limpid.doctor.weight_copies import copies_of
 
 if TYPE_CHECKING:
     from limpid.doctor.history import History
+    from limpid.doctor.model_info import ModelInfo
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
@@ -68,6 +69,22 @@ def _modes(watched: Watched, record: StepRecord) -> Iterator[str]:
     rate, dropping = watched.info.dropout_rate, [name for name, _ in watched.info.dropout_modules]
     where = f"up to {rate:g}{', in ' + listed(patterns(dropping)) if dropping else ''}" if rate else "none"
     yield f"{'evaluation' if whole else 'training'} mode in backward{resting}; dropout {where}"
+    yield from _modes_of_parts(watched.info)
+
+
+def _modes_of_parts(info: ModelInfo) -> Iterator[str]:
+    """Of parts that do not train, and of norms with statistics, which are in which mode, where they drop or count."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, module in info.model.named_modules():
+        counts = isinstance(module, nn.modules.batchnorm._NormBase) and module.running_mean is not None
+        drops = any(module is one for _, one in info.dropout_modules)
+        if counts or drops:
+            mode = "training" if module.training else "evaluation"
+            found.setdefault(("frozen" if not info.learns(name) else "trained", mode), []).append(name)
+    kinds = {kind for kind, _ in found}
+    for (kind, mode), names in found.items():
+        if kind == "frozen" or len([one for one in found if one[0] == kind]) > 1 or "frozen" in kinds:
+            yield f"{mode} mode: {listed(patterns(names))}, which {'do not train' if kind == 'frozen' else 'train'}"
 
 
 def _settings(core: nn.Module) -> list[str]:

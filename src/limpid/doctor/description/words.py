@@ -36,3 +36,8 @@ def listed(names: Sequence[str], most: int = 4) -> str:
 def patterns(names: Iterable[str]) -> list[str]:
     """Names with a * for the number of a layer, each once."""
     return list(dict.fromkeys(".".join("*" if part.isdigit() else part for part in n.split(".")) for n in names))
+
+
+def span(values: Sequence[int]) -> str:
+    """The least and the largest of some whole numbers, or the one that all are."""
+    return number(min(values)) if min(values) == max(values) else f"{min(values):,} to {max(values):,}"

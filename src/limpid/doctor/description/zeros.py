@@ -1,0 +1,77 @@
+"""Of what an update is given: how much of it is exactly 0, and which rows of tables are taught."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from limpid.doctor.description.words import listed, number, share
+from limpid.doctor.devices import together
+from limpid.doctor.weights import local, sample
+
+if TYPE_CHECKING:
+    from limpid.doctor.model_info import ModelInfo
+
+ELEMENTS, COLUMNS = 512, 8
+ROOM = 2**20
+"""Entries of a table's gradient of which all are looked at."""
+ZERO = 0.1
+"""Share of exact zeros from which on it is told."""
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """Exact zeros of the gradients that an update was given."""
+
+    share: float  # of the entries of tensors that are no tables
+    tables: dict[str, tuple[int, tuple[int, ...]]]  # by name: rows, and which have a gradient
+
+    def told(self, tokens: set[int], learned_from: set[int], info: ModelInfo) -> Iterator[str]:
+        """In sentences, but for tables whose rows of the batch's `tokens` have one, as tables do that are no heads.
+
+        learned_from    those of the tokens that must have one
+        """
+        if self.share > ZERO:
+            yield f"{share(self.share)} of the gradient's entries are exactly 0, tables left out"
+        for name, (count, rows) in self.tables.items():
+            if not info.of_positions(name) and (len(rows) == count or learned_from <= set(rows) <= tokens):
+                continue
+            missed = sorted(learned_from - set(rows)) if not info.of_positions(name) else []
+            also = f"; none though in the batch: {ranges(missed)}" if missed else ""
+            yield f"rows of {name} with a gradient: {ranges(rows)} of {number(count)}{also}"
+
+
+def zeros(info: ModelInfo) -> Zeros:
+    """Of the gradients that are there now; of tables all rows, by some columns where they are large."""
+    found = {name: local(p.grad) for name, p in info.parameters.items() if p.grad is not None and not p.grad.is_sparse}
+    tables = {name: g for name, g in found.items() if name in info.embedding_names and g.ndim == 2 and g.numel()}
+    others = together([sample(g, ELEMENTS) for name, g in found.items() if name not in tables and g.numel()])
+    size = sum(one.numel() for one in others)
+    rows = {name: tuple(_taught(g).nonzero()[:, 0].tolist()) for name, g in tables.items()}
+    return Zeros(
+        sum(int((one == 0).sum()) for one in others) / max(1, size),
+        {name: (len(tables[name]), taught) for name, taught in rows.items()},
+    )
+
+
+def _taught(gradient: Tensor) -> Tensor:
+    """Which rows have an entry other than 0, (row,)."""
+    few = gradient if gradient.numel() <= ROOM else gradient[:, :: max(1, gradient.shape[1] // COLUMNS)]
+    return (few != 0).any(1).cpu()
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Whole numbers in rising order, neighbours as one span."""
+    spans: list[list[int]] = []
+    for one in numbers:
+        if spans and one == spans[-1][1] + 1:
+            spans[-1][1] = one
+        else:
+            spans.append([one, one])
+    if len(spans) > 8:
+        return f"{number(len(numbers))} between {number(numbers[0])} and {number(numbers[-1])}"
+    shown = [number(a) if a == b else f"{number(a)} to {number(b)}" for a, b in spans]
+    return listed(shown, 8) or "none"

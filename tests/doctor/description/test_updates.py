@@ -1,0 +1,148 @@
+"""Zeros of gradients, sizes of updates, and weights that are changed between updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import limpid
+from doctor.bench import VOCAB, Decoder
+from limpid.doctor.description import Description
+
+
+class Loop:
+    """Next tokens; `changed` is called before each step, `hooked` once."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = Decoder()
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        self.changed: Callable[[int], None] = lambda step: None
+
+    def run(self, steps: int = 3) -> Description:
+        with limpid.watch(self.model, self.optimizer, say=False) as doctor:
+            for step in range(steps):
+                self.changed(step)
+                ids = torch.randint(4, VOCAB, (4, 17))
+                self.optimizer.zero_grad()
+                loss = F.cross_entropy(self.model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+                loss.backward()
+                self.optimizer.step()
+                doctor.step(loss)
+        assert dict(doctor.skipped) == {}
+        assert doctor.description is not None
+        return doctor.description
+
+
+def table(model: nn.Module) -> tuple[str, nn.Parameter]:
+    name, module = next(
+        (n, m) for n, m in model.named_modules() if isinstance(m, nn.Embedding) and len(m.weight) == VOCAB
+    )
+    return f"{name}.weight", module.weight
+
+
+def test_rows_of_a_table_that_a_hook_clears() -> None:
+    loop = Loop()
+    name, weight = table(loop.model)
+    kept = torch.zeros(VOCAB, 1)
+    kept[:12] = 1
+    weight.register_hook(lambda gradient: gradient * kept)
+    told = "\n".join(loop.run().of("gradient"))
+    line = next(line for line in told.splitlines() if name in line)
+    assert line.startswith(f"rows of {name} with a gradient: ")
+    assert f" of {VOCAB}; none though in the batch: " in line
+
+
+def test_a_table_that_learns_its_tokens_is_not_told() -> None:
+    loop = Loop()
+    assert table(loop.model)[0] not in "\n".join(loop.run().of("gradient"))
+
+
+def test_zeros_of_the_gradient() -> None:
+    loop = Loop()
+    for parameter in loop.model.parameters():
+        if parameter.ndim == 2:
+            parameter.register_hook(lambda gradient: gradient * (torch.arange(len(gradient)) % 2)[:, None])
+    assert "of the gradient's entries are exactly 0, tables left out" in "\n".join(loop.run().of("gradient"))
+
+
+def test_how_far_weights_move_for_their_rate() -> None:
+    loop = Loop()
+    loop.optimizer = torch.optim.Adam(loop.model.parameters(), lr=1e-3)  # its first step is the gradient's sign
+    assert "1 times in the first update" in "\n".join(loop.run().of("update"))
+
+
+def test_weights_that_something_else_changes() -> None:
+    loop = Loop()
+    weight = next(p for p in loop.model.parameters() if p.ndim == 2)
+
+    def changed(step: int) -> None:
+        if step == 2:
+            with torch.no_grad():
+                weight.mul_(0.9)
+
+    loop.changed = changed
+    told = "\n".join(loop.run().of("run"))
+    assert "weights were other than the last update had left them before 1 of 2 updates that were looked at" in told
+    assert "by up to 0.1 of their size" in told
+
+
+def test_weights_that_stay_are_not_told() -> None:
+    assert "had left them" not in "\n".join(Loop().run().of("run"))
+
+
+def test_masters_that_are_read_back() -> None:
+    loop = Loop()
+    loop.model.bfloat16()
+    masters = [p.detach().float().requires_grad_() for p in loop.model.parameters()]
+    optimizer = torch.optim.AdamW(masters, lr=1e-4)
+    with limpid.watch(loop.model, optimizer, say=False) as doctor:
+        for _ in range(3):
+            ids = torch.randint(4, VOCAB, (4, 17))
+            loss = F.cross_entropy(loop.model(ids[:, :-1]).float().flatten(0, 1), ids[:, 1:].flatten())
+            loss.backward()
+            with torch.no_grad():
+                for master, p in zip(masters, loop.model.parameters(), strict=True):
+                    master.copy_(p)  # what bfloat16 has rounded away is lost
+                    master.grad, p.grad = p.grad.float(), None
+            optimizer.step()
+            with torch.no_grad():
+                for master, p in zip(masters, loop.model.parameters(), strict=True):
+                    p.copy_(master)
+            doctor.step(loss)
+    assert doctor.description is not None
+    told = "\n".join(doctor.description.of("run"))
+    assert (
+        "tensors of the optimizer outside of the model were other than the last update had left them before 2 of 2"
+        in told
+    )
+
+
+def test_an_optimizer_of_ones_own_without_eps() -> None:
+    class Plain(torch.optim.Optimizer):
+        """Adam without corrections, whose groups do not say their ε."""
+
+        def __init__(self, parameters: list[nn.Parameter]) -> None:
+            super().__init__(parameters, {"lr": 1e-3, "betas": (0.9, 0.999)})
+
+        @torch.no_grad()
+        def step(self, closure: None = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    state = self.state[p]
+                    for name in ("exp_avg", "exp_avg_sq"):
+                        state.setdefault(name, torch.zeros_like(p))
+                    gradient: Tensor = p.grad
+                    state["exp_avg"].lerp_(gradient, 0.1)
+                    state["exp_avg_sq"].lerp_(gradient.square(), 0.001)
+                    p.sub_(group["lr"] * state["exp_avg"] / (state["exp_avg_sq"].sqrt() + 1e-8))
+
+    loop = Loop()
+    loop.optimizer = Plain(list(loop.model.parameters()))
+    line = next(line for line in loop.run().of("update") if line.startswith("their change is"))
+    first = float(line.partition("the median; ")[2].split()[0])
+    assert first == pytest.approx(0.1 / 0.001**0.5, rel=0.02)
