@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from limpid.errors import ShapeError
 from limpid.maths.operation import Array, Branch, Operation, Shape, in_latex
+from limpid.maths.rounding import dots, magnitudes
 
 
 def by_key_head(
@@ -98,7 +99,11 @@ class Scores(Operation):
         return by_position(query_bar, positions), by_position(key_bar, key.shape[2])
 
     def rounding(self, query: Array, key: Array) -> Array:
-        return (query.shape[-1] + 2) * np.abs(self.forward(np.abs(query), np.abs(key))[0])
+        queries, keys = by_key_head(query, key.shape[2]), by_key_head(key, key.shape[2])
+        size = magnitudes(queries, keys.swapaxes(2, 3))
+        size *= (query.shape[-1] + 2) * abs(self.scale)
+        batch, positions, heads, _ = query.shape
+        return size.reshape(batch, heads, positions, -1)
 
     def backward_rounding(self, scores_bar: Array, saved: SavedScores) -> tuple[Array, Array]:
         query_bar, key_bar = self._magnitudes(scores_bar, saved)
@@ -108,11 +113,17 @@ class Scores(Operation):
         self, bars: Sequence[Array | None], scores_bar: Array, saved: SavedScores
     ) -> tuple[Array | None, ...]:
         """The scaled gradient of the scores is stored before it is multiplied; so is each query head's part of k̄."""
-        (query_bar, key_bar), (query, key) = self.backward(scores_bar, saved), self._magnitudes(scores_bar, saved)
+        (query_bar, key_bar), (query, key) = bars, self._magnitudes(scores_bar, saved)
+        assert query_bar is not None
+        assert key_bar is not None
         return query + np.abs(query_bar), 2 * key + np.abs(key_bar)
 
     def _magnitudes(self, scores_bar: Array, saved: SavedScores) -> tuple[Array, Array]:
-        return self.backward(np.abs(scores_bar), SavedScores(np.abs(saved.query), np.abs(saved.key), saved.positions))
+        query, key, positions = saved
+        scores_bar = scores_bar.reshape(*query.shape[:3], -1)
+        query_bar, key_bar = magnitudes(scores_bar, key), magnitudes(scores_bar.swapaxes(2, 3), query)
+        scale = abs(self.scale)
+        return by_position(scale * query_bar, positions), by_position(scale * key_bar, key.shape[2])
 
     def flops(self, query: Array, key: Array) -> int:
         return 2 * query.size * key.shape[1]
@@ -160,37 +171,48 @@ class CausalSoftmax(Operation):
         return seen if self.window is None else seen & (np.abs(behind) < self.window)
 
     def forward(self, scores: Float[Array, "... query key"]) -> tuple[Array, SavedSoftmax]:
-        visible = self.visible(*scores.shape[-2:])
-        shifted = np.where(visible, scores, -np.inf)
+        hidden = ~self.visible(*scores.shape[-2:])
+        shifted = np.array(scores)
+        np.copyto(shifted, -np.inf, where=hidden)
         shifted -= shifted.max(-1, keepdims=True)
+        np.copyto(shifted, 0.0, where=hidden)
         weights = np.exp(shifted)
+        np.copyto(weights, 0.0, where=hidden)
         weights /= weights.sum(-1, keepdims=True)
-        return weights, SavedSoftmax(weights, np.where(visible, -shifted, 0.0))
+        return weights, SavedSoftmax(weights, np.negative(shifted, out=shifted))
 
     def backward(self, weights_bar: Float[Array, "... query key"], saved: SavedSoftmax) -> tuple[Array]:
         weights = saved.weights
-        visible = self.visible(*weights.shape[-2:])
-        weights_bar = np.where(visible, weights_bar, 0.0)  # a hidden key passes nothing on, not even 0 · nan
-        along = (weights_bar * weights).sum(-1, keepdims=True)  # raising all scores alike changes nothing
-        return (np.where(visible, weights * (weights_bar - along), 0.0),)
+        hidden = ~self.visible(*weights.shape[-2:])
+        scores_bar = np.array(weights_bar)
+        np.copyto(scores_bar, 0.0, where=hidden)  # a hidden key passes nothing on, not even 0 · nan
+        scores_bar -= dots(scores_bar, weights)  # raising all scores alike changes nothing
+        scores_bar *= weights
+        np.copyto(scores_bar, 0.0, where=hidden)
+        return (scores_bar,)
 
     def rounding(self, scores: Array) -> Array:
         weights, saved = self.forward(scores)
-        return weights * self._relative(saved)
+        return weights * self.relative(saved)
 
     def backward_rounding(self, weights_bar: Array, saved: SavedSoftmax) -> tuple[Array]:
-        weights, relative = saved.weights, self._relative(saved)
+        weights, relative = saved.weights, self.relative(saved)
         magnitude = np.abs(weights_bar)
-        along = (magnitude * weights * (2 * relative + 2)).sum(-1, keepdims=True)
-        return (
-            weights * ((relative + 3) * magnitude + along + relative * (magnitude * weights).sum(-1, keepdims=True)),
-        )
+        terms = magnitude * weights
+        size = terms.sum(-1, keepdims=True)
+        along = 2 * (dots(terms, relative) + size)
+        error = relative * size
+        relative += 3
+        error += np.multiply(relative, magnitude, out=relative)
+        error += along
+        error *= weights
+        return (error,)
 
     @staticmethod
-    def _relative(saved: SavedSoftmax) -> Array:
+    def relative(saved: SavedSoftmax) -> Array:
         """Relative error of each weight in u: of s - max, which eˢ passes on, of eˢ itself, of the sum over keys."""
-        of_terms = saved.drop + 3
-        relative: Array = of_terms + (saved.weights * of_terms).sum(-1, keepdims=True) + saved.weights.shape[-1] / 4
+        relative = saved.drop + 3
+        relative += dots(saved.weights, relative) + saved.weights.shape[-1] / 4
         return relative
 
 
@@ -241,7 +263,9 @@ class Mix(Operation):
         return weights_bar, by_position(weights.swapaxes(2, 3) @ rows_bar, value.shape[2])
 
     def rounding(self, weights: Array, value: Array) -> Array:
-        return (weights.shape[-1] + 1) * self.forward(np.abs(weights), np.abs(value))[0]
+        grouped = weights.reshape(len(weights), value.shape[2], -1, weights.shape[-1])
+        size = magnitudes(grouped, by_key_head(value, value.shape[2]))
+        return by_position((weights.shape[-1] + 1) * size, weights.shape[2])
 
     def backward_rounding(self, mixed_bar: Array, saved: SavedMix) -> tuple[Array, Array]:
         weights_bar, value_bar = self._magnitudes(mixed_bar, saved)
@@ -251,13 +275,18 @@ class Mix(Operation):
         self, bars: Sequence[Array | None], mixed_bar: Array, saved: SavedMix
     ) -> tuple[Array | None, ...]:
         """Each query head's part of v̄ may be stored before they are added."""
-        weights_bar, value_bar = self.backward(mixed_bar, saved)
+        weights_bar, value_bar = bars
+        assert weights_bar is not None
+        assert value_bar is not None
         shared = saved.weights.shape[2] != saved.shape[2]
         parts = self._magnitudes(mixed_bar, saved)[1] if shared else 0.0
         return np.abs(weights_bar), np.abs(value_bar) + parts
 
     def _magnitudes(self, mixed_bar: Array, saved: SavedMix) -> tuple[Array, Array]:
-        return self.backward(np.abs(mixed_bar), SavedMix(np.abs(saved.weights), np.abs(saved.value), saved.shape))
+        weights, value, shape = saved
+        rows_bar = by_key_head(mixed_bar, value.shape[1])
+        weights_bar = magnitudes(rows_bar, value.swapaxes(2, 3)).reshape(shape)
+        return weights_bar, by_position(magnitudes(weights.swapaxes(2, 3), rows_bar), value.shape[2])
 
     def flops(self, weights: Array, value: Array) -> int:
         return 2 * weights.size * value.shape[-1]

@@ -13,6 +13,7 @@ from limpid.errors import ShapeError
 from limpid.maths.chain import Chain
 from limpid.maths.given import given
 from limpid.maths.operation import Array, Branch, Operation, require_shape
+from limpid.maths.rounding import dots
 
 NO_LABEL = -100
 """Target of a position that has no next token to learn."""
@@ -53,11 +54,12 @@ class LogSoftmax(Operation):
     @staticmethod
     def _error(y: Array) -> Array:
         """Error of each log-probability in u: of z - max, of the logarithm of the sum of its exponentials, of both."""
-        largest = y.max(-1, keepdims=True)
-        drop = largest - y
-        terms = (np.exp(y) * (drop + 3)).sum(-1, keepdims=True)
+        largest, p = y.max(-1, keepdims=True), np.exp(y)
+        terms = (largest + 3) * p.sum(-1, keepdims=True) - dots(p, y)  # Σ p (largest - y + 3)
         length = 4 + y.shape[-1] / 8  # at least eight partial sums run side by side
-        return drop - y + terms + length - largest
+        error: Array = np.multiply(y, -2.0, out=p)  # (largest - y) - y - largest
+        error += terms + length
+        return error
 
 
 class SavedTargets(NamedTuple):

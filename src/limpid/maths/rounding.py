@@ -45,6 +45,11 @@ def bound(
     return unit_roundoff(stored) * (kept + error) + error + smallest_normal(stored)
 
 
+def dots(a: Array, b: Array) -> Array:
+    """Σ a b along the last axis, which stays with length 1; the products are not kept."""
+    return np.asarray(np.einsum("...i,...i->...", a, b))[..., None]
+
+
 def magnitudes(a: Array, b: Array) -> Array:
     """At least |a| @ |b|, summed in float32: a bound need not be exact, and takes half the time so.
 

@@ -72,23 +72,24 @@ def compare_operations(record: Record) -> Iterator[Compared]:
 def compare_piece(record: Record, piece: Segment, gradients: Gradients) -> tuple[Compared | None, list[Part]]:
     """The result of one kernel, None where the other path made it; and what it adds to gradients."""
     kernel, inputs = kernel_of(record, piece), [input_of(record, piece, name) for name in piece.inputs]
-    compared, saved = None, None
+    compared, ball, saved = None, None, None
     if piece.makes:
-        compared, saved = _compare_result(record, piece, kernel, inputs)
-        compared.error = added(record, piece, gradients)
+        compared, ball, saved = _compare_result(record, piece, kernel, inputs)
     wanted = [name for name in piece.inputs if gradients.there(piece.path, name)]
     work = Backward(record, piece, kernel, formats_of(record, piece).gradients, gradients)
-    if wanted and gradients.there(piece.path, piece.name):
-        y_bar = gradients.exact(piece.path, piece.name)
+    y_bar = gradients.exact(piece.path, piece.name) if gradients.there(piece.path, piece.name) else None
+    if wanted and y_bar is not None:
         if len(record.micro_batches()) > 1 and any(work.learned(name) for name in wanted):
             work.in_parts(inputs, y_bar)
         else:
-            work.add(inputs, y_bar, kernel.forward(inputs)[1] if saved is None else saved)
+            work.add(inputs, y_bar, kernel.forward(inputs)[1] if ball is None else saved)
+    if compared is not None and ball is not None:
+        compared.error = added(record, piece, y_bar, kernel.exact(ball, saved), inputs, work.parts)
     return compared, work.parts
 
 
-def _compare_result(record: Record, piece: Segment, kernel: Kernel, inputs: list[Array]) -> tuple[Compared, Any]:
-    """The result of one kernel, and what its backward pass needs."""
+def _compare_result(record: Record, piece: Segment, kernel: Kernel, inputs: list[Array]) -> tuple[Compared, Ball, Any]:
+    """The result of one kernel compared, the result redone, and what its backward pass needs."""
     name = piece.name
     ball, saved = kernel.forward(inputs)
     engine = record.stored(f"{piece.path}/{name}")
@@ -96,9 +97,19 @@ def _compare_result(record: Record, piece: Segment, kernel: Kernel, inputs: list
     if isinstance(ball, Sampled):
         check = with_systematic(check, engine.astype(np.float64), ball, record.axes(name))
     flops = _flops(record, piece.link)
-    return Compared(
-        piece.link, piece.path, kernel.arithmetic + record.arithmetic, engine.shape, statistics(engine), flops, check
-    ), saved
+    return (
+        Compared(
+            piece.link,
+            piece.path,
+            kernel.arithmetic + record.arithmetic,
+            engine.shape,
+            statistics(engine),
+            flops,
+            check,
+        ),
+        ball,
+        saved,
+    )
 
 
 def expected_result(record: Record, piece: Segment, kernel: Kernel, inputs: list[Array], ball: Ball) -> Expected:

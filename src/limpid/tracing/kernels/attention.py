@@ -10,6 +10,7 @@ import numpy as np
 
 from limpid.maths.attention import CausalSoftmax, Scores, by_key_head, by_position
 from limpid.maths.operation import Array
+from limpid.maths.rounding import dots
 from limpid.tracing.ball import Ball, exactly, stored
 from limpid.tracing.kernels.kernel import Formats
 
@@ -37,8 +38,7 @@ class ShortAttention:
         query, key, value = inputs
         kv_heads, positions = key.shape[2], query.shape[1]
         q, k, v = (by_key_head(x, kv_heads) for x in (query, key, value))
-        visible = np.tile(self.softmax.visible(positions, k.shape[2]), (q.shape[2] // positions, 1))
-        weights = self._softmax(self._scores(q, k), visible)
+        weights = self._softmax(self._scores(q, k), positions)
         mixed = self.formats.product(stored(weights, self.formats.compute), exactly(v, self.formats.summed))
         return self._by_position(mixed, positions), Saved(q, k, v, self._kept(weights))
 
@@ -54,19 +54,22 @@ class ShortAttention:
         keys, summed = np.ascontiguousarray(key.swapaxes(2, 3)), self.formats.summed
         return self.formats.product(exactly(query, summed), exactly(keys, summed))
 
-    def _softmax(self, scores: Ball, visible: Array) -> Ball:
+    def _softmax(self, scores: Ball, positions: int) -> Ball:
         """In float32."""
-        unit = self.formats.unit
-        shifted = np.where(visible, scores.value, -np.inf)
-        shifted -= shifted.max(-1, keepdims=True)
-        weights = np.exp(shifted)
-        weights /= weights.sum(-1, keepdims=True)
-        reach = np.where(visible, scores.reach, 0.0)
-        of_row = (weights * -np.expm1(-reach)).sum(-1, keepdims=True)  # how much smaller the sum of exponentials may be
-        relative = np.expm1(reach - np.log1p(-of_row))
-        terms = np.where(visible, -shifted, 0.0) + 3  # in u, as CausalSoftmax has it
-        of_sums = unit * (terms + (weights * terms).sum(-1, keepdims=True) + weights.shape[-1] / 4)
-        return Ball(weights, weights * (relative + of_sums + relative * of_sums))
+        shape = scores.value.shape
+        by_head = (*shape[:-2], -1, positions, shape[-1])
+        weights, saved = self.softmax.forward(scores.value.reshape(by_head))
+        reach = np.array(scores.reach.reshape(by_head))
+        np.copyto(reach, 0.0, where=~self.softmax.visible(positions, shape[-1]))
+        lost = np.expm1(-reach)
+        of_row = dots(weights, lost)  # how much smaller the sum of exponentials may be, less than 0
+        reach -= np.log1p(of_row)
+        relative = np.expm1(reach, out=reach)
+        of_sums = self.softmax.relative(saved)
+        of_sums *= self.formats.unit
+        relative += of_sums + relative * of_sums
+        relative *= weights
+        return Ball(weights.reshape(shape), relative.reshape(shape))
 
     def backward(self, y_bar: Array, saved: Saved) -> list[Ball]:
         q, k, v, weights = saved
@@ -83,14 +86,23 @@ class ShortAttention:
             self._by_position(value_bar, k.shape[2]),
         ]  # fmt: skip
 
+    def exact(self, ball: Ball, saved: Saved) -> Array | None:
+        """None: scores were rounded before the weights were formed."""
+        return None
+
     def _scores_bar(self, weights: Ball, bar: Ball) -> Ball:
         """w (w̄ - Σ w̄ w), with a sum over all keys and three more roundings in float32."""
-        w, r, size = weights.value, weights.reach, np.abs(bar.value)
-        along = (bar.value * w).sum(-1, keepdims=True)
-        unit = self.formats.unit
-        of_along = (size * r + bar.reach * (w + r) + (w.shape[-1] + 1) * unit * size * w).sum(-1, keepdims=True)
-        reach = r * np.abs(bar.value - along) + (w + r) * (bar.reach + of_along)
-        return Ball(w * (bar.value - along), reach + 3 * unit * w * (size + np.abs(along)))
+        w, r, size, unit = weights.value, weights.reach, np.abs(bar.value), self.formats.unit
+        along, most = dots(bar.value, w), w + r
+        of_along = dots(size, r) + dots(bar.reach, most) + (w.shape[-1] + 1) * unit * dots(size, w)
+        value, reach = bar.value - along, bar.reach + of_along
+        reach *= most
+        reach += r * np.abs(value)
+        size += np.abs(along)
+        size *= 3 * unit
+        reach += np.multiply(size, w, out=size)
+        value *= w
+        return Ball(value, reach)
 
     def _scaled(self, bar: Ball) -> Ball:
         scale = self.scores.scale
@@ -120,6 +132,9 @@ class NativeAttention(ShortAttention):
 
     def _kept(self, array: Ball) -> Ball:
         return array
+
+    def exact(self, ball: Ball, saved: Saved) -> Array:
+        return by_position(saved.weights.value @ saved.value, ball.value.shape[1])
 
 
 def _transposed(ball: Ball) -> Ball:

@@ -36,6 +36,10 @@ class EagerGate:
         gate_bar = Ball(slope * through.value, np.abs(slope) * through.reach + error * np.abs(through.value))
         return [gate_bar, self._times(opened, y_bar)]
 
+    def exact(self, ball: Ball, saved: tuple[Array, Array, Ball]) -> Array | None:
+        """None: f(gate) was rounded."""
+        return None
+
     def _kept(self, array: Ball) -> Ball:
         """What is read of an array that is formed on the way."""
         return stored(array, self.formats.compute)
@@ -53,3 +57,6 @@ class NativeGate(EagerGate):
 
     def _kept(self, array: Ball) -> Ball:
         return array
+
+    def exact(self, ball: Ball, saved: tuple[Array, Array, Ball]) -> Array:
+        return ball.value

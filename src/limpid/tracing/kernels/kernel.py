@@ -50,6 +50,9 @@ class Kernel(Protocol):
     def backward(self, y_bar: Array, saved: Any) -> Sequence[Ball | None]:
         """What is added to the gradient of each input."""
 
+    def exact(self, ball: Ball, saved: Any) -> Array | None:
+        """The mathematics of the same inputs, where nothing is rounded; None where `forward` did not form it."""
+
 
 @dataclass(frozen=True)
 class OneOperation:
@@ -91,6 +94,9 @@ class OneOperation:
             formed = self.operation.formed_backward(y_bar) if bar.shape == y_bar.shape else None
             balls.append(Ball(bar, self._overflown(reach, saved), formed))
         return balls
+
+    def exact(self, ball: Ball, saved: Any) -> Array:
+        return ball.value
 
     @property
     def _loses(self) -> bool:

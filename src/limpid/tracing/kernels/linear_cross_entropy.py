@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,6 +102,9 @@ class LinearCrossEntropy:
         saved = self.softmax.forward(hidden.reshape(-1, hidden.shape[-1]), matrix, targets.ravel())
         return self._loss(saved), (saved, hidden.shape)
 
+    def exact(self, ball: Ball, saved: Any) -> None:
+        """None: logits were rounded."""
+
     def _loss(self, saved: Saved) -> Ball:
         labelled = np.flatnonzero(saved.targets != NO_LABEL)
         target = saved.targets[labelled]
@@ -139,6 +142,9 @@ class TokenLogProbabilities:
         hidden_bar, matrix_bar = self.softmax.backward(-y_bar.ravel()[labelled], whole)
         parts = [self._placed(part, labelled, shape) for part in (hidden_bar.value, hidden_bar.reach)]
         return [Ball(*parts), matrix_bar, None]
+
+    def exact(self, ball: Ball, saved: Any) -> None:
+        """None: logits were rounded."""
 
     @staticmethod
     def _placed(values: Array, labelled: Array, shape: tuple[int, ...]) -> Array:

@@ -67,6 +67,9 @@ class RandomRounding:
             for name in self.inputs
         ]
 
+    def exact(self, ball: Ball, saved: Any) -> None:
+        """None: `forward` casts what goes into matrix products."""
+
     def _sampled(self, exact: Array, noisy: Any) -> Sampled:
         departures = tuple(one - exact for one in noisy)
         error = np.sqrt(sum(np.square(one) for one in departures) / RUNS)
