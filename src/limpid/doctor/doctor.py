@@ -20,7 +20,7 @@ from limpid.doctor.baseline.loop_sketcher import Both, LoopSketcher
 from limpid.doctor.calls import Call
 from limpid.doctor.description import Description, Line, reach
 from limpid.doctor.devices import loss_of
-from limpid.doctor.exam import Exam, examine
+from limpid.doctor.exam import Exam, Function, examine
 from limpid.doctor.expected import Expected
 from limpid.doctor.finding import Finding, Skipped, is_assertion
 from limpid.doctor.finding_log import FindingLog
@@ -98,6 +98,7 @@ class Doctor:
         self.ranks: Ranks | None = None
         self.closed = False
         self._examined, self._waiting = not examine, False
+        self._asked: list[Function] = []  # who looked before the first pass
         self._due = first_step - 1 + AGAIN if examine else None
         self._on_step = [(f.__name__.replace("_", "-"), f, ASKS.get(f, "")) for f in functions("on_step", self.rules)]
         kept = self.watched.baseline
@@ -216,7 +217,9 @@ class Doctor:
         self._add(ids_of_call(self.info, call, self.recorder.record))
         if not self._examined and not self.info.shapeless:
             self._examined = self._waiting = True
-            self._examine(self._exam(call=call), [rule for rule in self.rules if not _needs_backward(rule)])
+            rules = [rule for rule in self.rules if not _needs_backward(rule)]
+            self._asked = functions("before_first_step", rules)
+            self._examine(self._exam(call=call), rules)
 
     def compared(self, given: Any, target: Any) -> None:
         """Before a cross-entropy, which a class unknown to it will end."""
@@ -243,7 +246,7 @@ class Doctor:
                         exam, gradients[0], record.inner_called and not record.outer_called
                     )
             later = [rule for rule in self.rules if _needs_backward(rule) and not rule.functions.get("on_step")]
-            self._examine(exam, later)
+            self._examine(exam, later, without=self._asked)
             self._read_reach(exam)
         elif self._due is not None and record.number >= self._due and record.sampled and record.calls:
             self._due = record.number * FURTHER
@@ -331,11 +334,13 @@ class Doctor:
             **given,
         )
 
-    def _examine(self, exam: Exam, rules: Sequence[Rule], step: int | None = None) -> None:
+    def _examine(
+        self, exam: Exam, rules: Sequence[Rule], step: int | None = None, without: Sequence[Function] = ()
+    ) -> None:
         with self.recorder.paused(), self.skipped.noting("examination"):
             first = self.recorder.first_step
             stands = step or (None if first == 1 else first)  # a run that goes on: the step that it goes on with
-            found = examine(exam, functions("before_first_step", rules))
+            found = examine(exam, [f for f in functions("before_first_step", rules) if f not in without])
             self._add(finding if finding.step else dataclasses.replace(finding, step=stands) for finding in found)
             for what, why in exam.skipped.items():
                 self.skipped.note(what, why)

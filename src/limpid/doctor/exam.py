@@ -125,7 +125,7 @@ class Exam(Watched):
         if self.trial is not None or not self.own_backward or self.usual_call is None or not self.may_call:
             return [] if self.trial is None else self.trial.adjoints
         with self.skipped.noting("backward passes by hand"):
-            return held_against_forward(self.model, self.usual_call, self.shield)
+            return held_against_forward(self.model, self.few_rows or self.usual_call, self.shield)
         return []
 
     @property
@@ -185,6 +185,11 @@ class Exam(Watched):
         return self.logits(self.probe)
 
     @cached_property
+    def in_training(self) -> Tensor | None:
+        """The same in training mode."""
+        return self.logits(self.probe, training=True)
+
+    @cached_property
     def plain_again(self) -> Tensor | None:
         """The same with other random numbers."""
         return None if self.plain is None else self.logits(self.probe, seed=1)
@@ -192,6 +197,12 @@ class Exam(Watched):
     def logits(self, call: Call | None, training: bool = False, seed: int = 0, inner: bool = False) -> Tensor | None:
         """Logits of a call, of the core alone where it is `inner`, in float32; None where there are none."""
         return self._found(find_logits, call, training, seed, inner)
+
+    def logits_once(self, call: Call, training: bool = False) -> Tensor | None:
+        """The same, those of the probe as they were computed before."""
+        if call is not self.probe:
+            return self.logits(call, training)
+        return self.in_training if training else self.plain
 
     def output(self, call: Call, training: bool = False) -> Tensor | None:
         """What comes of a call, one number or more for each row, in float32."""
@@ -227,7 +238,7 @@ class Exam(Watched):
 
     def moved(self, call: Call, other: Call, training: bool = False) -> Tensor | None:
         """How far each logit vector moves between two calls, (row, position)."""
-        first, second = self.logits(call, training), self.logits(other, training)
+        first, second = self.logits_once(call, training), self.logits(other, training)
         if first is None or second is None or first.shape != second.shape or first.ndim != 3:
             return None
         return (first - second).abs().nan_to_num(0.0).amax(-1)

@@ -11,8 +11,8 @@ from limpid.doctor.undisturbed import seeded, undisturbed
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
 
-FACTORS = (1.0, 1e2, 1e4)
-"""What all that is trained behind the blocks is multiplied by."""
+FACTORS = (1e2, 1e4)
+"""What all that is trained behind the blocks is multiplied by, after a pass with it as it is."""
 LEVEL = 1.5
 """Growth of the logits while the weights grow a hundredfold: 1 where they are bounded, 100 where they are not."""
 
@@ -30,9 +30,10 @@ def reach(exam: Exam) -> float | None:
         if p.requires_grad and p.is_floating_point() and info.block_of(name) is None and not name.endswith("bias")
         if head is None or p is head[1] or name not in info.embedding_names
     ]
-    if call is None or not info.blocks or not any(exam.vocab in p.shape for p in grown if p.ndim == 2) or info.sharded:
+    plain = exam.plain
+    if plain is None or call is None or not info.blocks or not any(exam.vocab in p.shape for p in grown if p.ndim == 2) or info.sharded:
         return None
-    kept, spans = [p.data for p in grown], []
+    kept, spans = [p.data for p in grown], [float(plain.max() - plain.min())]
     with undisturbed(exam.shield):
         exam.model.eval()
         try:

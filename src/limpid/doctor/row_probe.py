@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ROWS, POSITIONS = 6, 24
 """At most, of the first micro-batch."""
+SHORT = 32
+"""Positions of each row that are enough where every position has an output: what mixes rows does so at any."""
 DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout)
 
 
@@ -65,11 +67,36 @@ class RowProbe:
         """Rows of the probe; 0 where there is none."""
         return 0 if self._whole is None else min(ROWS, self._whole[1])
 
-    def _made(self, change: Callable[[Tensor], Tensor], seed: int = 0, passes: int = 1) -> Tensor | None:
-        """The outputs of the call with its tensors changed, (row, number); those of the last of so many passes."""
+    @cached_property
+    def _begun(self) -> tuple[Call, Tensor] | None:
+        """The call that all others are changed from, and its outputs: of few positions where these tell rows apart."""
         if self._whole is None:
             return None
-        call, count = self._whole
+        for call in (self._short(), self._whole[0]):  # some models take rows of one length alone
+            found = None if call is None else self._outputs(call, torch.clone)
+            if call is not None and found is not None and len(found) == self.count:
+                return call, found
+        return None
+
+    def _short(self) -> Call | None:
+        call, plain = self.exam.usual_call, self.exam.plain
+        if call is None or call.ids is None or plain is None or plain.ndim < 3 or call.ids.shape[1] <= SHORT:
+            return None
+        short = call.without_loss().rows(slice(None), SHORT)
+        ids, mask = short.ids, short.mask
+        if ids is None or (mask is not None and not bool(mask[: self.count].all())):
+            return None
+        apart = (ids[1 : self.count] != ids[: self.count - 1]).float().mean()  # rows may begin alike, as by a prompt
+        return short if float(apart) > 0.5 else None
+
+    def _made(self, change: Callable[[Tensor], Tensor], seed: int = 0, passes: int = 1) -> Tensor | None:
+        """The outputs of the call with its tensors changed, (row, number); those of the last of so many passes."""
+        return None if self._begun is None else self._outputs(self._begun[0], change, seed, passes)
+
+    def _outputs(
+        self, call: Call, change: Callable[[Tensor], Tensor], seed: int = 0, passes: int = 1
+    ) -> Tensor | None:
+        count = 0 if self._whole is None else self._whole[1]
 
         def other(value: Any) -> Any:
             rows = isinstance(value, Tensor) and value.ndim and len(value) == count
@@ -92,9 +119,8 @@ class RowProbe:
     @cached_property
     def plain(self) -> Tensor | None:
         """The outputs as they are; None where a second pass differs, by state or noise of its own, or not finite."""
-        order = list(range(self.count))
-        first = self.rows(order) if order else None
-        again = None if first is None else self._made(lambda value: value[order], passes=2)  # and one before it
+        first = None if self._begun is None else self._begun[1]
+        again = None if first is None else self._made(torch.clone, passes=2)  # and one before it
         if first is None or again is None or not torch.equal(first, again) or not bool(torch.isfinite(first).all()):
             return None
         return None if first.shape[1] in (self.count, self._whole[1] if self._whole else 0) else first
@@ -156,10 +182,10 @@ class RowProbe:
 
         Asked of sequences (row, position[, feature]) with fewer outputs than a number for each position.
         """
-        if self._whole is None or self.plain is None:
+        if self._begun is None or self.plain is None:
             return None
-        value = self._whole[0].ids
-        floats = [v for v in self._whole[0].args if isinstance(v, Tensor) and v.is_floating_point() and v.ndim == 3]
+        value = self._begun[0].ids
+        floats = [v for v in self._begun[0].args if isinstance(v, Tensor) and v.is_floating_point() and v.ndim == 3]
         value = value if value is not None else floats[0] if floats else None
         if value is None or not 4 <= value.shape[1] <= 512 or self.plain.shape[1] >= value.shape[1]:
             return None

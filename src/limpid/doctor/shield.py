@@ -13,6 +13,7 @@ import contextlib
 import functools
 import io
 import logging
+import operator
 import queue
 import random
 import socket
@@ -274,8 +275,8 @@ def _reset_class(kind: type, kept: dict[str, Any]) -> None:
 
 def _refill(owner: dict[Any, Any], kept: dict[Any, Any]) -> None:
     """The same entries in the same order; what has not changed is left alone."""
-    pairs = zip(owner.items(), kept.items(), strict=False)
-    if len(owner) != len(kept) or any(a is not c or b is not d for (a, b), (c, d) in pairs):
+    same = len(owner) == len(kept) and all(map(operator.is_, owner.values(), kept.values()))
+    if not same or not all(map(operator.is_, owner, kept)):
         owner.clear()
         owner.update(kept)
 
@@ -286,7 +287,7 @@ def _refill_set(owner: set[Any], members: set[Any]) -> None:
 
 
 def _put_back(owner: Any, entries: list[Any]) -> None:
-    if len(owner) != len(entries) or any(a is not b for a, b in zip(owner, entries, strict=False)):
+    if len(owner) != len(entries) or not all(map(operator.is_, owner, entries)):
         owner.clear()
         owner.extend(entries)
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
-from limpid.doctor.devices import must_lie_in_range
+from limpid.doctor.devices import OWN_NUMBERS, must_lie_in_range
 from limpid.doctor.shield import Obstacle, Shield
 
 
@@ -140,8 +140,7 @@ FLAGS = ((torch.backends.cudnn, ("enabled", "deterministic", "benchmark")),)
 def _world_as_it_was() -> Iterator[None]:
     """Random numbers and global modes afterwards as before; nothing printed, logged, warned of or compiled."""
     numbers = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002  the user's own is kept
-    kinds = [getattr(torch, kind) for kind in ("cuda", "xpu") if hasattr(torch, kind)]
-    on_devices = [(kind, kind.get_rng_state_all()) for kind in kinds if kind.is_available() and kind.is_initialized()]
+    on_devices = [(kind, kind.get_rng_state_all()) for kind in _with_numbers()]
     modes = [read() for read, _ in MODES]
     flags = [(owner, name, getattr(owner, name)) for owner, names in FLAGS for name in names]
     # where nobody has loaded the compiler, nothing is compiled; to load it takes a second
@@ -196,8 +195,16 @@ def _silence() -> Iterator[None]:
         setattr(logging.Logger, "handle", handle)  # noqa: B010
 
 
+def _with_numbers() -> list[Any]:
+    """Kinds of devices in use that have random numbers of their own."""
+    kinds = [getattr(torch, kind) for kind in OWN_NUMBERS if hasattr(torch, kind)]
+    return [kind for kind in kinds if kind.is_initialized() and kind.is_available()]
+
+
 def seeded(seed: int = 0) -> None:
     """The same random numbers for every probe inside an undisturbed block."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds devices, too, that wake up only later
+    for kind in _with_numbers():
+        kind.manual_seed_all(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002

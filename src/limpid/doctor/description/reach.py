@@ -69,7 +69,7 @@ def reach(exam: Exam) -> Reach | None:
 
 def _moved(exam: Exam, call: Call, ids: Tensor) -> Tensor | None:
     """Which outputs, (row, position) or (row,), move beyond rounding when the model is given other tokens."""
-    first, second = exam.logits(call), exam.logits(call.with_ids(ids, call.ids))
+    first, second = exam.logits_once(call), exam.logits(call.with_ids(ids, call.ids))
     if first is None or second is None or first.shape != second.shape or first.ndim < 2 or len(first) != len(ids):
         return None
     return (first - second).abs().nan_to_num(0.0).amax(-1) > exam.rounding

@@ -136,6 +136,8 @@ def other_samples(exam: Exam) -> Iterator[Finding]:
     call = exam.usual_call
     if call is None or not exam.may_call or exam.info.translates or exam.later:
         return
+    if exam.plain is not None and exam.plain.ndim != 2:
+        return
     call = call.without_loss()
     plain = exam.output(call)
     if plain is None or plain.ndim != 2 or len(plain) < 2 or plain.shape[1] == len(plain):
