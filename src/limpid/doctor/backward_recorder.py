@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from limpid.doctor import update_sample
@@ -123,6 +124,7 @@ class BackwardRecorder(PassRecorder):
         if self.record.passes is not None and not self.record.updated:
             self.record.passes.updating()
         self.record.clipped_to = float(max_norm)
+        norm = torch.tensor(norm) if isinstance(norm, float) else norm
         if isinstance(norm, Tensor):
             given = [parameters] if isinstance(parameters, Tensor) else parameters
             self.record.clips.append(({id(p) for p in given if p.grad is not None}, local(norm.detach())))

@@ -35,6 +35,8 @@ def factors_of(model: nn.Module) -> list[Factors]:
 
 
 def _beside(name: str, module: nn.Module) -> Iterator[Factors]:
+    if not any(kept.keys() & {*A_NAMES} for kept in (module._parameters, module._modules, vars(module))):
+        return
     a, b = (_named(module, names) for names in (A_NAMES, B_NAMES))
     for key in a.keys() & b.keys():
         if a[key].ndim == b[key].ndim == 2 and a[key].shape[0] == b[key].shape[1]:

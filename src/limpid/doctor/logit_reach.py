@@ -31,7 +31,9 @@ def reach(exam: Exam) -> float | None:
         if head is None or p is head[1] or name not in info.embedding_names
     ]
     plain = exam.plain
-    if plain is None or call is None or not info.blocks or not any(exam.vocab in p.shape for p in grown if p.ndim == 2) or info.sharded:
+    if plain is None or call is None or not info.blocks or info.sharded:
+        return None
+    if not any(exam.vocab in p.shape for p in grown if p.ndim == 2):
         return None
     kept, spans = [p.data for p in grown], [float(plain.max() - plain.min())]
     with undisturbed(exam.shield):

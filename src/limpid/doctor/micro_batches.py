@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -94,9 +95,13 @@ class Micro:
 
     def _held(self, name: str) -> Tensor | None:
         """An array of the batch by its name."""
-        arrays = getattr(self.given, "arrays", self.given)
-        held = _tensor(arrays[name]) if isinstance(arrays, Mapping) and name in arrays else None
+        held = _tensor(self._arrays[name]) if name in self._arrays else None
         return held if isinstance(held, Tensor) else None
+
+    @cached_property
+    def _arrays(self) -> Mapping[str, Any]:
+        arrays = getattr(self.given, "arrays", self.given)
+        return arrays if isinstance(arrays, Mapping) else {}
 
 
 def nothing_to_learn(micros: Sequence[Micro]) -> bool:

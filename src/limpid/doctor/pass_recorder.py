@@ -120,7 +120,9 @@ class PassRecorder(abc.ABC):
         record = self.record
         if (not outer and record.outer_called) or not record.calls or not (record.sampled or record.read):
             return
-        logits = find_logits(output)
+        if record.level is None and Probe.LOGIT_LEVEL in self.probes:
+            record.level = LogitLevel.of_output(output)
+        logits = None if hasattr(output, "some_logits") else find_logits(output)  # those have no gradient
         tensors = [t for t in (output if isinstance(output, tuple | list) else [output]) if isinstance(t, Tensor)]
         record.outputs += [(t.data_ptr(), tuple(t.shape)) for t in tensors if t.ndim == 3 and t.is_contiguous()]
         record.latents = divergence(tensors)
@@ -128,8 +130,6 @@ class PassRecorder(abc.ABC):
             self._keep_gradient(record, find_rows(output) if logits is None else logits)
         if logits is None:
             return
-        if record.level is None and Probe.LOGIT_LEVEL in self.probes:
-            record.level = LogitLevel.of(logits)
         if record.read and logits.grad_fn is not None and Probe.LOSS_GRADIENT in self.probes:
             self._read_gradient(record, logits)
 

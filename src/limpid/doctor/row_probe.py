@@ -93,9 +93,7 @@ class RowProbe:
         """The outputs of the call with its tensors changed, (row, number); those of the last of so many passes."""
         return None if self._begun is None else self._outputs(self._begun[0], change, seed, passes)
 
-    def _outputs(
-        self, call: Call, change: Callable[[Tensor], Tensor], seed: int = 0, passes: int = 1
-    ) -> Tensor | None:
+    def _outputs(self, call: Call, change: Callable[[Tensor], Tensor], seed: int = 0, passes: int = 1) -> Tensor | None:
         count = 0 if self._whole is None else self._whole[1]
 
         def other(value: Any) -> Any:

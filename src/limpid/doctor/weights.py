@@ -25,8 +25,12 @@ def local(tensor: Tensor) -> Tensor:
 
 def sample(tensor: Tensor, count: int) -> Tensor:
     """Up to `count` elements of what this process holds, spread evenly, flat."""
-    flat = local(tensor.detach()).reshape(-1)
-    return flat if flat.numel() <= count else flat[:: flat.numel() // count][:count]
+    held = local(tensor.detach())
+    spacing = held.numel() // count
+    if spacing > 1 and held.is_contiguous() and not hasattr(held, "__tensor_flatten__"):  # in one operation
+        return held.as_strided((count,), (spacing,))
+    flat = held.reshape(-1)
+    return flat if flat.numel() <= count else flat[::spacing][:count]
 
 
 def storage(parameter: Tensor) -> int:

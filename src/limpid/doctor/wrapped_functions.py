@@ -6,6 +6,7 @@ They report to every listener there is; the originals come back when the last on
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from typing import Any
 
@@ -27,6 +28,8 @@ _every_update: list[Any] = []
 """The handle of the hook on every optimizer's updates."""
 _originals: list[tuple[Any, str, Any]] = []
 """Functions that no object owns, as they were: (module, name, function)."""
+OWN_CLIPPING = "limpid.training.update"
+"""The module whose function clips where limpid's own kernel has formed the norm."""
 BACKWARD = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
 """What torch.autograd.backward takes, in its order."""
 
@@ -54,6 +57,8 @@ def _patch() -> None:
         return
     _wrap(torch.autograd, "backward", BACKWARD, "on_backward", "on_backward_ended", only=("tensors", "inputs"))
     _wrap(clip_grad, "_clip_grads_with_norm_", ("parameters", "max_norm", "total_norm"), "on_clip")
+    if OWN_CLIPPING in sys.modules:  # a run of limpid's
+        _wrap(sys.modules[OWN_CLIPPING], "scale_down", ("parameters", "max_norm", "total_norm"), "on_clip")
     for place in (clip_grad, nn.utils):  # one function, by two names
         _wrap(place, "clip_grad_value_", ("parameters", "clip_value"), "on_clip_values", only=("clip_value",))
     _wrap(checkpoint, "check_backward_validity", ("inputs",), "on_checkpoint")

@@ -307,10 +307,10 @@ def no_labels_in_step(watched: Watched, record: StepRecord, history: History) ->
 
 
 def _unlabelled(labels: Tensor, step: int | None, index: int | None) -> Iterator[Finding]:
-    counts = (labels >= 0).sum(-1)
-    empty, rows = int((counts == 0).sum()), len(counts)
-    if not empty:
+    has_labels = (labels >= 0).any(-1)
+    if bool(has_labels.all()):
         return
+    empty, rows = int((~has_labels).sum()), len(has_labels)
     where = "batch" if index is None else f"micro-batch {index}"
     effect = ": a mean over nothing is 0/0 = NaN." if empty == rows else ", so they teach nothing."
     yield NO_LABELS.finding(
