@@ -12,12 +12,14 @@ import pytest
 
 from doctor.test_logs import falling
 from limpid.cli import main
+from limpid.diagnose import attend
 from limpid.doctor.finding import Finding
 from limpid.doctor.finding_log import FindingLog
 from limpid.doctor.logs import read_record
 from limpid.doctor.report import diagnose
 from limpid.reporter import SILENT
 from limpid.training.start import start
+from limpid.training.step import step as train_step
 from small import config, corpus
 
 
@@ -37,6 +39,23 @@ def test_a_run_of_ours_is_examined(
     said = json.loads(capsys.readouterr().out)
     assert said["kind"].startswith("examination before step")
     assert said["not_checked"] == {}
+
+
+def test_clipping_by_our_own_kernel_is_seen_with_the_norm_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    training = start(config(corpus(tmp_path / "text"), update={"max_grad_norm": 1e-3}), None)
+    doctor = attend(training, False)
+    assert doctor is not None
+    with doctor:
+        outcome = train_step(
+            training.state, training.batches.batch(1, training.state), training.config, training.objective
+        )
+        record = doctor.recorder.record
+        assert record.clipped_to == 1e-3
+        assert record.norm == pytest.approx(outcome.grad_norm, rel=1e-6)
+        assert record.events.index("clip") < record.events.index("update")
 
 
 def test_a_run_that_goes_on_is_not_told_of_first_updates(

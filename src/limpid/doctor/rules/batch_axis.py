@@ -25,7 +25,7 @@ ROW_NUMBER_COUNTS = Rule(
     threshold="rows moved on by one place whose outputs change by more than {share:.0%} of the largest, though copies "
     "in place of the other rows change nothing; a notice of a mixture of experts",
     thresholds={"share": BATCH_LEAKS["share"]},
-    cost="three forward passes of six rows in evaluation mode, at the start and at steps 10, 40, …",
+    cost="nine forward passes of six rows, of 32 positions where that is enough, at the start and at steps 10, 40, …",
     needs=(Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD),
     cause="a table of positions that is cut to the number of rows: x.size(0) where x.size(1) is meant, or batch and "
     "time "
