@@ -280,8 +280,7 @@ class Tanh(Activation):
 
 def _logistic(x: Array) -> Array:
     """1 / (1 + e⁻ˣ) without overflow on either side."""
-    small = np.exp(-np.abs(x))
-    logistic: Array = np.where(x >= 0, 1.0, small) / (1 + small)
+    logistic: Array = np.exp(np.minimum(x, 0.0)) / (1 + np.exp(-np.abs(x)))
     return logistic
 
 

@@ -116,10 +116,11 @@ def expected_result(record: Record, piece: Segment, kernel: Kernel, inputs: list
     """What the mathematics makes of a kernel's inputs, and how far its rounding may lead away from that."""
     engine = record.mapped(f"{piece.path}/{piece.name}")
     unknown = dependent(lambda arrays: [kernel.forward(arrays)[0].value], inputs)
+    why = "" if unknown is None else _why(names_not_finite(piece.inputs, inputs))
     return Expected(
         _masked(record, piece.name, engine, ball.value), ball.reach, Range(engine.dtype), engine.dtype,
         lambda: _on_the_way(record, ball, engine.dtype), None if unknown is None else unknown[0],
-        _why(names_not_finite(piece.inputs, inputs)), lambda: _too_large(record, piece, inputs),
+        why, lambda: _too_large(record, piece, inputs),
     )  # fmt: skip
 
 

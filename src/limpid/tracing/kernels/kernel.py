@@ -68,13 +68,12 @@ class OneOperation:
 
     def forward(self, inputs: Sequence[Array]) -> tuple[Ball, Any]:
         value, saved = self.operation.forward(*inputs)
-        reach = self.formats.unit * self.operation.rounding(*inputs)
+        storage = self.operation.storage(value, *inputs) if self.in_parts else None
+        rounding = self.operation.rounding(*inputs)
+        reach = self._widened(value, rounding, self._flushed(inputs), storage, self.formats.result)
         if self._loses:
-            reach = reach + self._lost(self.operation.forward(*map(np.abs, inputs))[0])
-        if self.in_parts:
-            storage = self.operation.storage(value, *inputs)
-            reach = self._widened(value, reach, storage, self.formats.result)
-        return Ball(value, self._overflown(reach + self._flushed(inputs), saved)), saved
+            reach += self._lost(self.operation.forward(*map(np.abs, inputs))[0])
+        return Ball(value, self._overflown(reach, saved)), saved
 
     def backward(self, y_bar: Array, saved: Any) -> list[Ball | None]:
         bars = self.operation.backward(y_bar, saved)
@@ -88,9 +87,11 @@ class OneOperation:
             if bar is None or rounding is None or storage is None:
                 balls.append(None)
                 continue
-            reach = self.formats.unit * rounding + flushed + (0.0 if size is None else self._lost(size))
-            if self.in_parts:
-                reach = self._widened(bar, reach, storage, dtype) + lost
+            reach = self._widened(bar, rounding, flushed, storage if self.in_parts else None, dtype)
+            if size is not None:
+                reach += self._lost(size)
+            if self.in_parts and np.any(lost):
+                reach += lost
             formed = self.operation.formed_backward(y_bar) if bar.shape == y_bar.shape else None
             balls.append(Ball(bar, self._overflown(reach, saved), formed))
         return balls
@@ -114,15 +115,17 @@ class OneOperation:
             return reach
         return np.where(over, np.inf, reach) if over.ndim == reach.ndim else np.full(reach.shape, np.inf)
 
-    @staticmethod
-    def _widened(value: Array, reach: Array, storage: Array, dtype: Any) -> Array:
-        """By the rounding of intermediate results to their format, and what they lose near 0."""
-        unit, lost = unit_roundoff(dtype), underflow(dtype)
-        (widened,) = by_parts(
-            lambda value, reach, storage: (reach + (unit * np.maximum(storage - np.abs(value), 0.0) + lost),),
-            value, reach, storage,
-        )  # fmt: skip
-        return widened
+    def _widened(self, value: Array, rounding: Array, flushed: float, storage: Array | None, dtype: Any) -> Array:
+        """Roundings of sums, of intermediate results to their format, and what is lost near 0."""
+        unit, lost, of_sums = unit_roundoff(dtype), underflow(dtype), self.formats.unit
+        if storage is None:
+            return np.asarray(of_sums * rounding + flushed)
+
+        def entries(value: Array, rounding: Array, storage: Array) -> tuple[Array]:
+            more = np.maximum(storage - np.abs(value), 0.0)
+            return (of_sums * rounding + (unit * more + (flushed + lost)),)
+
+        return by_parts(entries, value, rounding, storage)[0]
 
     def _lost_inside(self, saved: Any) -> Sequence[Array | float]:
         """What attention loses near 0 before a last rounding, for each gradient.
