@@ -69,3 +69,18 @@ def test_memory_taken_beside_is_there_for_arrays_to_come_where_it_is_kept() -> N
         first, second = map(int, done.stdout.split())
         assert first in taken
         assert second in new
+
+
+PAGES = """
+import os, sys
+import limpid.verbs.trace
+from limpid.training.allocator import keep_to_small_pages
+print("numpy" in sys.modules)
+keep_to_small_pages()
+print(os.environ["NUMPY_MADVISE_HUGEPAGE"])
+"""
+
+
+def test_pages_are_small_before_numpy_is_loaded_unless_a_user_says_otherwise(tmp_path: Path) -> None:
+    assert said(tmp_path, PAGES) == ["False", "0"]
+    assert said(tmp_path, PAGES, NUMPY_MADVISE_HUGEPAGE="1") == ["False", "1"]

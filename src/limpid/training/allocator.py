@@ -49,6 +49,15 @@ def share_one_heap() -> None:
     _set(ARENA_MAX, 1)
 
 
+def keep_to_small_pages() -> None:
+    """Have NumPy ask for no large pages, unless NUMPY_MADVISE_HUGEPAGE says otherwise; it reads this when it is loaded.
+
+    Where free memory lies in small pieces, the system moves others' pages before it hands out a large one: up to 3.7 ms
+    for 2 MB, while 512 small pages take 0.8.
+    """
+    os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
+
+
 def take_beside(size: int) -> None:
     """Take so many bytes from the system beside what goes on, for arrays to come, in a process that keeps freed memory.
 

@@ -79,6 +79,9 @@ def verb(argv: Sequence[str]) -> int:
 
         if is_for_operations(flags):
             return trace_operations(flags)
+    from limpid.training.allocator import keep_freed_memory, keep_to_small_pages, share_one_heap
+
+    keep_to_small_pages()
     from limpid.console import Console
     from limpid.tracing import show_step
 
@@ -113,7 +116,6 @@ def verb(argv: Sequence[str]) -> int:
         reporter.progress("opening the step", 0)
         from limpid.api import trace as open_trace
         from limpid.schedule import TEXT_RATE
-        from limpid.training.allocator import keep_freed_memory, share_one_heap
 
         keep_freed_memory()
         share_one_heap()
