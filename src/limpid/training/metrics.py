@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -61,6 +62,19 @@ UNTRACKED = {"step", "max_steps"}
 """The axis, and what the configuration says."""
 
 
+class RecentSteps:
+    """Seconds that the last 20 steps took."""
+
+    def __init__(self) -> None:
+        self.seconds: deque[float] = deque(maxlen=20)
+
+    def mean_with(self, seconds: float) -> float:
+        """Their mean after one more; without those of ten medians, which were stopped, or compiled what all use."""
+        self.seconds.append(seconds)
+        limit = 10 * statistics.median(self.seconds)
+        return statistics.fmean(one for one in self.seconds if one <= limit)
+
+
 class MetricsLogger:
     """Appends to the run's records, and shows its user how it goes."""
 
@@ -70,7 +84,7 @@ class MetricsLogger:
         self.tokens = run.logged(first - 1, first - 1).get(first - 1, {}).get("num_tokens", 0)
         self.length, self.flops = 0, 0
         self.peak = measured_peak(FORMATS[config.run.precision], device)
-        self.seconds = 0.0
+        self.recent, self.seconds = RecentSteps(), 0.0
         self.samples_kept = LineFile(run.samples_file) if run.samples_file.is_file() else None
         self.trackers = Trackers(run, config, self.say) if config.run.report_to else None
         self.progress, self.task = self._bar(first)
@@ -91,8 +105,7 @@ class MetricsLogger:
         self.tokens += tokens
         if (length := batch[0]["tokens"].shape[-1]) != self.length:  # rows of records have lengths of their own
             self.length, self.flops = length, 3 * flops_per_token(self.config.model, length)
-        # the first steps pay for allocations, and some for a closer look; what is said follows the recent ones
-        self.seconds = seconds if not self.seconds else 0.9 * self.seconds + 0.1 * seconds
+        self.seconds = self.recent.mean_with(seconds)  # what is said follows the recent steps
         norm, clip = outcome.grad_norm, self.config.update.max_grad_norm
         entry = {
             "step": outcome.number,

@@ -157,9 +157,16 @@ def test_tables_are_read_by_the_names_that_others_use(tmp_path: Path) -> None:
         ("d.jsonl", "{", "not valid JSON"),
         ("e.csv", "", "holds no rows"),
         ("f.csv", "\udcff", "cannot be read as a table"),
+        ("g.json", "[" * 10**5, "not valid JSON: it is nested too deeply"),
+        ("tiny.txt", "hello", "is no table that is read here: expected .csv, .tsv, .jsonl or .json"),
     ],
 )
 def test_a_table_that_cannot_be_read_says_where(tmp_path: Path, name: str, text: str, message: str) -> None:
     (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ConfigError, match=message):
         points([str(tmp_path / name)])
+
+
+def test_a_table_that_is_not_there_is_called_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="gone.csv does not exist"):
+        points([str(tmp_path / "gone.csv")])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from limpid.errors import ConfigError
-from limpid.files import MALFORMED, user_path
+from limpid.files import MALFORMED, parse_json, user_path
 from limpid.run import Run
 from limpid.source import find_run, find_source, known_runs
 
@@ -20,6 +19,8 @@ COLUMNS = {
     "loss": ("loss", "l", "eval_loss", "final_loss", "val_loss", "validation_loss"),
 }
 """Names that columns go by, in any case."""
+TABLES = (".csv", ".tsv", ".jsonl", ".json")
+"""Endings of the files that are read."""
 Point = tuple[float, float, float]
 
 
@@ -27,18 +28,23 @@ def points(sources: Sequence[str], notes: list[str] | None = None) -> list[Point
     """Parameters, tokens and loss of every run named: folders, names under runs/, and tables.
 
     Runs of a folder that have no evaluation yet are left out, and repeated ones, and said so in `notes`.
-    Raises  ConfigError naming what has no loss, or which column is missing
+    Raises  ConfigError naming what is no table, what has no loss, or which column is missing
     """
     runs: list[Point] = []
     for source in sources:
         path = user_path(source)
-        if path.suffix.lower() in (".csv", ".tsv") and path.is_file():
-            delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-            runs += _table(list(csv.DictReader(_text(path).splitlines(), delimiter=delimiter)), path)
-        elif path.suffix.lower() in (".jsonl", ".json") and path.is_file():
-            runs += _table(_json_rows(path), path)
+        is_table = path.suffix.lower() in TABLES
+        if path.is_file() and is_table:
+            runs += _table(_rows(path), path)
         elif path.is_dir() and find_source(path) is None:
             runs += _of_folder(path, notes)
+        elif path.is_file() and find_source(path) is None:
+            raise ConfigError(
+                f"{path} is no table that is read here: expected {', '.join(TABLES[:-1])} or {TABLES[-1]} with a row for each run "
+                "(parameters, tokens or compute, loss), or runs and folders of them"
+            )
+        elif is_table and not path.exists():
+            raise ConfigError(f"{path} does not exist: give tables, runs, or folders of runs that do")
         else:
             runs.append(_of_run(find_run(source)))
     once = list(dict.fromkeys(runs))
@@ -79,13 +85,15 @@ def _text(path: Path) -> str:
         raise ConfigError(f"{path} cannot be read as a table: {error}") from error
 
 
-def _json_rows(path: Path) -> list[dict[str, Any]]:
-    text = _text(path)
+def _rows(path: Path) -> list[dict[str, Any]]:
+    text, ending = _text(path), path.suffix.lower()
+    if ending in (".csv", ".tsv"):
+        return list(csv.DictReader(text.splitlines(), delimiter="\t" if ending == ".tsv" else ","))
     try:
-        if path.suffix.lower() == ".json":
-            whole = json.loads(text)
+        if ending == ".json":
+            whole = parse_json(text)
             return whole if isinstance(whole, list) else [whole]
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [parse_json(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:
         raise ConfigError(f"{path} is not valid JSON: {' '.join(str(error).split())}") from error
 
