@@ -77,6 +77,12 @@ def _complain(line: str) -> None:
         say(f"limpid: error: {line}", file=sys.stderr)
 
 
+def _answer_interrupt() -> None:
+    """Say that Ctrl-C was heard, on a line of its own: a terminal has written ^C."""
+    with contextlib.suppress(OSError, AttributeError):  # standard error may be gone, or None
+        say(("\n" if sys.stderr.isatty() else "") + "limpid: stopped by Ctrl-C", file=sys.stderr)
+
+
 def _as_typed(error: ConfigError, words: Sequence[str]) -> str:
     """What an error says, options spelled as flags; of `plan fit` those of plan_fit."""
     from limpid.config.spelling import flags_of, with_dashes
@@ -128,6 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(f"memory ran out: {one_line(error)}; make it smaller, or close other programs")
         return 2
     except KeyboardInterrupt:
+        _answer_interrupt()
         return 130
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,7 +9,7 @@ import unicodedata
 from pathlib import Path
 
 from limpid.errors import CheckpointError
-from limpid.files import explained, is_number
+from limpid.files import explained, is_number, user_path
 from limpid.lock import LOCK, hold, released_after
 from limpid.manifest import MANIFEST
 from limpid.run import RUNS, STARTING, TOKENIZER_FILES, Run
@@ -37,14 +37,14 @@ def new_run(name: str | None) -> Run:
 def place_of(name: str) -> Path:
     """Where the run of a name lies: under runs/, or at a path.
 
-    Raises  CheckpointError for a name that would not lead back to the run
+    Raises  CheckpointError for a name that would not lead back to the run; ConfigError for one that no system takes
     """
     path = Path(name) if os.sep in name else RUNS / name
     odd = [letter for letter in name if unicodedata.category(letter)[0] == "C" or letter in "\u2028\u2029"]
     if odd or Path(name).name in ("", "..") or name in ("last", "-"):
-        what = f"holds the control character {odd[0]!r}" if odd else "stands for something else"
+        what = f"holds the control character {odd[0]!r}" if odd else "stands for something else" if name else "is none"
         raise CheckpointError(f"--name {name!r} {what}: choose a name such as {RUNS}/first")
-    return path
+    return user_path(path)
 
 
 def _numbered() -> Path:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import types
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,20 @@ def test_ctrl_c_ends_quietly_while_limpid_is_still_being_loaded(monkeypatch: pyt
 
     monkeypatch.setitem(sys.modules, "limpid.cli", Interrupted("limpid.cli"))
     assert command() == 130
+
+
+def test_ctrl_c_is_answered_in_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from limpid.verbs import generate
+
+    def interrupted(words: Sequence[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(generate, "verb", interrupted)
+    assert main(["generate", "small"]) == 130
+    assert capsys.readouterr().err == "limpid: stopped by Ctrl-C\n"
+    monkeypatch.setattr(sys, "stderr", None)
+    assert main(["generate", "small"]) == 130
+    assert capsys.readouterr().out == ""
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(there: Path) -> None:

@@ -60,6 +60,8 @@ from limpid.cli import main
         ("train nowhere --minutes 5 --schedule cosine", "--schedule is cosine"),
         ("train nowhere.txt --name last", "nowhere.txt does not exist"),
         ("train corpus --name last", "stands for something else"),
+        ("train corpus --name=", "--name '' is none: choose a name such as runs/first"),
+        (f"train corpus --name {'x' * 300}", "File name too long; choose a shorter name"),
         ("train corpus --threads 100000", "it must lie in [0, 8192]"),
         ("train corpus --threads 8000", "more threads than that wait for each other"),
         ("train corpus --max-steps 9 --record-steps 10", "--record-steps names step 10"),

@@ -1,6 +1,7 @@
 """When there are kernels, and what is said where there are none."""
 
 import ctypes
+import os
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,28 @@ def test_a_cache_that_cannot_be_written_is_named(anew: Path, monkeypatch: pytest
     (anew / "native").write_text("no folder")
     assert build.library() is None
     assert str(anew / "native") in build.failure()
+
+
+def test_ctrl_c_while_it_is_compiled_leaves_nothing_in_the_way(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_one_file('extern "C" int answer() { return 41; }', anew, monkeypatch)
+    compiler = anew / "compiler"
+    compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && exit\necho > $TMPDIR/left\nkill -INT $PPID\nexec sleep 9\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(KeyboardInterrupt):
+        build.library()
+    assert not list((anew / "native").iterdir())
+    monkeypatch.delenv("CXX")
+    forget()
+    assert build.library().answer() == 41
+
+
+def test_what_a_killed_process_left_is_removed_and_what_another_compiles_is_not(
+    anew: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_one_file('extern "C" int answer() { return 41; }', anew, monkeypatch)
+    for name in ("tmpold", "tmpnew"):
+        (anew / "native" / name).mkdir(parents=True)
+    os.utime(anew / "native/tmpold", (0, 0))
+    build.library()
+    assert [file.name for file in (anew / "native").iterdir() if file.is_dir()] == ["tmpnew"]

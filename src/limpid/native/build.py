@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
 
@@ -113,15 +115,25 @@ def _built() -> Path:
     file = _file()
     if not _is_whole(file):
         file.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(file.parent)
         with tempfile.TemporaryDirectory(dir=file.parent) as folder:
             made = Path(folder) / file.name
             command = [str(compiler()), *FLAGS, *map(str, _sources()), "-o", str(made)]
-            subprocess.run(command, capture_output=True, timeout=SECONDS, check=True)
+            beside = os.environ | {"TMPDIR": folder}  # what the compiler leaves when it is stopped goes, too
+            subprocess.run(command, capture_output=True, timeout=SECONDS, check=True, env=beside)
             digest = Path(folder) / "digest"
             digest.write_text(_digest(made), encoding="ascii")
             made.replace(file)
             digest.replace(file.with_suffix(DIGEST))
     return file
+
+
+def _sweep(cache: Path) -> None:
+    """Remove what processes that were killed while they compiled have left: folders older than any compiler takes."""
+    for folder in cache.glob("tmp*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > 10 * SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_whole(file: Path) -> bool:

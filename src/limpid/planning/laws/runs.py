@@ -40,8 +40,8 @@ def points(sources: Sequence[str], notes: list[str] | None = None) -> list[Point
             runs += _of_folder(path, notes)
         elif path.is_file() and find_source(path) is None:
             raise ConfigError(
-                f"{path} is no table that is read here: expected {', '.join(TABLES[:-1])} or {TABLES[-1]} with a row for each run "
-                "(parameters, tokens or compute, loss), or runs and folders of them"
+                f"{path} is no table that is read here: expected {', '.join(TABLES[:-1])} or {TABLES[-1]} with a "
+                "row for each run (parameters, tokens or compute, loss), or runs and folders of them"
             )
         elif is_table and not path.exists():
             raise ConfigError(f"{path} does not exist: give tables, runs, or folders of runs that do")
