@@ -44,7 +44,7 @@ def points(sources: Sequence[str], notes: list[str] | None = None) -> list[Point
                 "row for each run (parameters, tokens or compute, loss), or runs and folders of them"
             )
         elif is_table and not path.exists():
-            raise ConfigError(f"{path} does not exist: give tables, runs, or folders of runs that do")
+            raise ConfigError(f"{path} would be a table, but it is not there: give tables, runs, or folders of runs")
         else:
             runs.append(_of_run(find_run(source)))
     once = list(dict.fromkeys(runs))
