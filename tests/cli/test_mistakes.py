@@ -190,6 +190,8 @@ def test_a_pickle_is_never_opened(there: Path, capsys: pytest.CaptureFixture[str
     ("words", "said"),
     [
         (["explain", "small", "logitz[0, 0, 1]"], "did you mean logits"),
+        (["explain", "small", "logits[0, 0"], "'logits[0, 0' is no name: an index stands behind it, in one pair of"),
+        (["explain", "small", "logits[0][1]"], "'logits[0]' is no name: an index stands behind it, in one pair of"),
         (["explain", "small", "blocks.0.attention.score"], "did you mean blocks.0.attention.scores"),
         (["trace", "small", "--quantity", "grad(logitz)"], "did you mean logits"),
         (["explain", "small"], "limpid explain small 'logits[0, 0, 7]'"),

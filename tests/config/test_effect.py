@@ -33,5 +33,5 @@ def test_a_warm_up_that_nobody_asked_for_follows_a_short_run() -> None:
 
 def test_a_share_to_hold_out_does_nothing_beside_text_to_validate_on() -> None:
     asked = TrainConfig(data=DataConfig(validation=("test.txt",), validation_fraction=0.3))
-    with pytest.raises(ConfigError, match="which does nothing without a text to divide"):
+    with pytest.raises(ConfigError, match="nothing is divided where validation names a text"):
         require_effect(asked)

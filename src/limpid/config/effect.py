@@ -7,7 +7,7 @@ from typing import Any
 
 from limpid.config.model import ModelConfig
 from limpid.config.options import require, shown, to_dict
-from limpid.config.sections import TrainConfig
+from limpid.config.sections import DataConfig, TrainConfig
 from limpid.config.tuning import KINDS, TuneConfig
 from limpid.errors import ConfigError
 
@@ -32,7 +32,6 @@ def _by_wavelength(model: ModelConfig) -> bool:
 
 
 NEEDED: dict[tuple[str, str], tuple[Callable[[Any], object], str]] = {
-    ("data", "validation_fraction"): (lambda data: not data.validation, "a text to divide; validation names one"),
     ("model", "rotary_layout"): (lambda model: model.positions == "rotary", "positions rotary"),
     ("model", "rotary_scaling"): (lambda model: model.positions == "rotary", "positions rotary"),
     ("model", "rotary_factor"): (lambda model: model.rotary_scaling != "none", "a rotary_scaling"),
@@ -63,6 +62,11 @@ def require_effect(config: TrainConfig, steps_are_known: bool = True) -> None:
         data.tokenizer_vocab_size is None or data.tokenizer == "bpe",
         f"tokenizer_vocab_size is {data.tokenizer_vocab_size}, but the vocabulary of tokenizer {data.tokenizer} is its "
         "own: leave one of them out",
+    )
+    require(
+        not data.validation or data.validation_fraction == DataConfig().validation_fraction,
+        f"validation_fraction is {data.validation_fraction}, and nothing is divided where validation names a text: "
+        "leave one of them out",
     )
     for (section, name), (has_effect, with_what) in NEEDED.items():
         options = getattr(config, section)

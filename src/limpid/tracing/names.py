@@ -36,6 +36,8 @@ def our_name(asked: str, known: Iterable[str]) -> str:
     inner = around.group(2) if around else asked
     found = next((name for name in _spellings(inner, names) if name in names), None)
     if found is None:
+        if "[" in asked or "]" in asked:
+            raise ConfigError(f"{asked!r} is no name: an index stands behind it, in one pair of brackets: logits[0, 1]")
         parts = joined_parts(inner)
         if parts:
             raise ConfigError(f"{inner} holds {', '.join(parts[:-1])} and {parts[-1]}: ask for one of them")
@@ -64,7 +66,7 @@ def require_known(what: str, asked: str) -> None:
     """
     source = open_source(what)
     run = source if isinstance(source, Run) else source.run if isinstance(source, Checkpoint) else None
-    name = re.sub(r"\s*\[[^\]]*\]?$", "", asked.strip())
+    name = re.sub(r"\s*\[[^\]]*\]$", "", asked.strip())
     if run is None or "kept(" in name or (run.path / "own.json").is_file():  # known from the record alone
         return
     config = run.read_config()

@@ -89,6 +89,8 @@ def start(
     initial = None if config.run.init_from is None else Initial.of(config.run.init_from, config.model)
     if initial is not None:
         config = initial.adopted(config, reporter)
+    elif config.model.lora_rank:
+        reporter.note("low-rank factors are trained beside weights as they were drawn: --init-from names trained ones")
     _require_shareable(config, mesh)
     require_installed(config.run.report_to)
     if mesh.world == 1:

@@ -15,6 +15,7 @@ from limpid.config.options import require
 from limpid.errors import ConfigError
 from limpid.planning.laws.scaling import Law
 from limpid.reporter import Report
+from limpid.terminal import counted
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 NAMES = ("E", "A", "B", "alpha", "beta")
@@ -133,7 +134,7 @@ def points_of(parameters: Sequence[float], tokens: Sequence[float], loss: Sequen
             raise ConfigError(f"{name} {odd} among the runs: expected numbers above 0")
     points = Points(*arrays)
     if len(points) < FEWEST:
-        raise ConfigError(f"{len(points)} runs cannot tell five constants apart: give at least {FEWEST}")
+        raise ConfigError(f"{counted(len(points), 'run')} cannot tell five constants apart: give at least {FEWEST}")
     for name, column in (("sizes", arrays[0]), ("numbers of tokens", arrays[1])):
         if len(np.unique(np.round(np.log(column), 6))) < 3:
             raise ConfigError(
