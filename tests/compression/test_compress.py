@@ -309,6 +309,7 @@ def test_files_in_and_out(knowing, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (["compress", "m", "a.txt", "-f", "--weights", "int2"], "choose one of"),
         (["decompress", "a.txt", "-o", "b"], "was not made by limpid compress"),
         (["decompress", "a.txt"], "does not end in .limpid"),
+        (["decompress", "nowhere"], "nowhere does not exist"),
         (["decompress", "a.txt.limpid"], "a.txt exists already"),
     ):
         assert main(words) == 2

@@ -13,6 +13,7 @@ from limpid.compression import Compressed, Decompressed, compress_stream, decomp
 from limpid.compression.container import Header, read_header
 from limpid.config import WeightFormat
 from limpid.config.arguments import checked
+from limpid.config.options import require
 from limpid.errors import CheckpointError, ConfigError, DataError, LimpidError
 from limpid.files import explained, open_to_read, standard_input, standard_output, user_path
 from limpid.loaded import LoadedModel, Opened, open_model
@@ -80,6 +81,7 @@ def decompress(
     source_name = "standard input" if name == "-" else name
     stripped = Path(name[: -len(ENDING)]) if name.endswith(ENDING) else None
     if name != "-" and stripped is None and output is None:
+        require(user_path(name).exists(), f"{name} does not exist: give a file that limpid compress made")
         raise ConfigError(f"{name} does not end in {ENDING}, so its original has no name: give one with --output")
     target = _target(output, stripped, force, user_path(name))
     if model is not None:
