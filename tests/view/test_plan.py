@@ -44,3 +44,9 @@ def test_plans_that_make_no_sense(tmp_path: Path, ask: Ask, question: dict) -> N
     answer = ask(tmp_path).post("/api/plan", json=question)
     assert answer.status_code in (400, 404), answer.text
     fits(answer.json(), "ErrorDocument")
+
+
+def test_a_name_that_is_neither_a_run_nor_a_model_is_told_what_there_is(tmp_path: Path, ask: Ask) -> None:
+    said = ask(tmp_path).post("/api/plan", json={"what": "lama-3-8b"}).json()["error"]
+    assert said.startswith("there is no run 'lama-3-8b' in ")
+    assert "nor a published model of this name: did you mean llama-3-8b" in said

@@ -50,6 +50,15 @@ def test_the_list_says_how_runs_stand(tmp_path: Path, ask: Ask) -> None:
     assert "model" in rows["broken"]["why"]
 
 
+def test_the_page_of_a_run_says_why_its_configuration_cannot_be_read(tmp_path: Path, ask: Ask) -> None:
+    run = made_run(tmp_path, "001")
+    run.metrics_file.write_text(line(1, 5.0, max_steps=8))
+    run.config_file.write_text("[model\n")
+    row = ask(tmp_path).get("/api/runs/001").json()["row"]
+    assert row["state"] == "unreadable"
+    assert "config.toml is not valid toml" in row["why"]
+
+
 def test_a_folder_whose_name_is_no_text_hides_no_other(tmp_path: Path, ask: Ask) -> None:
     run = made_run(tmp_path, "001", 1)
     (run.path / "labels.json").write_text('{"tags": ["\\udc80"], "note": ""}')

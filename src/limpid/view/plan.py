@@ -13,7 +13,7 @@ from limpid.planning.hardware import DEVICES
 from limpid.planning.laws.scaling import LAWS, Law
 from limpid.planning.number_formats import TRAINING_BYTES, WEIGHT_BYTES
 from limpid.planning.options import Options
-from limpid.planning.published import known, table
+from limpid.planning.published import known, suggestion, table
 from limpid.planning.report import Plan
 from limpid.run import Run
 from limpid.view.answers import Refused
@@ -27,7 +27,7 @@ from limpid.view.documents.plan import (
     PlanOption,
     PlanSection,
 )
-from limpid.view.folder import Folder
+from limpid.view.folder import Folder, NotThere
 from limpid.view.questions import PlanQuestion, read
 
 CHOICES = {"precision": tuple(sorted({*TRAINING_BYTES, *WEIGHT_BYTES})), "device": tuple(DEVICES)}
@@ -78,7 +78,10 @@ def _plan(folder: Folder, asked: dict[str, Any]) -> Plan:
         raise Refused("device `here` measures this machine for minutes: `limpid plan --device here` does it")
     subject: str | Run | None = what
     if what is not None and known(what) is None:
-        subject = folder.run(what)
+        try:
+            subject = folder.run(what)
+        except NotThere as error:
+            raise NotThere(f"{error}, nor a published model of this name: {suggestion(what)}") from error
     given = {"compute": question.compute, "params": question.params}
     numbers = {name: value for name, value in given.items() if value is not None}
     return plan(subject, **numbers, **options)

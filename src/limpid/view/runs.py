@@ -103,8 +103,8 @@ class Runs:
         run, row, series = self.folder.run(name), self.row(name), self.series(name)
         try:
             config = run.read_config()
-        except LimpidError:
-            config = None
+        except LimpidError as error:
+            config, row = None, replace(row, state="unreadable", why=str(error))
         saved, recorded = run.checkpoint_steps(), run.recorded_steps()
         judged = series.columns.get("eval_loss")
         losses = {} if judged is None else dict(zip(judged.steps, judged.values, strict=True))

@@ -88,7 +88,7 @@ function limits(low: number | null, high: number | null, fromZero: boolean): uPl
 
 function tick(value: number | null): string {
   if (value === null) return "";
-  if (value !== 0 && (Math.abs(value) >= 1e4 || Math.abs(value) < 1e-4)) {
+  if (value !== 0 && (Math.abs(value) >= 1e4 || Math.abs(value) < 1e-3)) {
     if (Math.abs(value) >= 1e3 && Math.abs(value) < 1e13) return short(value);
     return String(Number(value.toPrecision(3)).toExponential()).replace("e+", "e").replace("-", "−");
   }
