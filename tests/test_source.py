@@ -151,6 +151,9 @@ def test_another_kind_than_was_asked_for_is_named() -> None:
         find_run("theirs")
     with pytest.raises(CheckpointError, match="leave out @400"):
         find_run("mine@400")
+    a_model("mine")
+    with pytest.raises(CheckpointError, match="the run of this name is runs/mine"):
+        find_run("mine")
     with pytest.raises(CheckpointError, match="is a recorded step, expected a run or a Hugging Face folder"):
         find_model("step.safetensors")
 

@@ -3,6 +3,7 @@
 import gzip
 import os
 import resource
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -175,6 +176,13 @@ def test_a_device_without_end_is_left_at_some_point(
 ) -> None:
     monkeypatch.setattr("limpid.files.LONGEST_STREAM", 1000)
     assert "/dev/zero gave 1,000 bytes and came to no end" in refused(capsys, "train", "--config", "/dev/zero")
+
+
+def test_a_run_that_lost_its_tokenizer_is_told_where_a_copy_lies(there: Path, capsys) -> None:
+    shutil.copytree("runs/small", "runs/wordless", dirs_exist_ok=True)
+    Path("runs/wordless/tokenizer.json").unlink()
+    assert "has no tokenizer.json: bring it back, model/ has a copy" in refused(capsys, "generate", "wordless", "a")
+    shutil.rmtree("runs/wordless")
 
 
 def test_a_pickle_is_never_opened(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,9 @@ def load_tokenizer(source: Model) -> Tokenizer:
     Raises  CheckpointError when it has none
     """
     if not source.tokenizer_file.is_file():
-        raise CheckpointError(f"{source} has no tokenizer.json: save its tokenizer there, as AutoTokenizer does")
+        ours = isinstance(source, Checkpoint)
+        way = "bring it back, model/ has a copy" if ours else "save its tokenizer there, as AutoTokenizer does"
+        raise CheckpointError(f"{source} has no tokenizer.json: {way}")
     if isinstance(source, Checkpoint) and (wrong := tokenizer_damage(source.run)):
         raise CheckpointError(
             f"{wrong}; bring the run's own back, of which model/ has a copy, and what it was tuned from; or delete "

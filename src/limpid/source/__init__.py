@@ -19,3 +19,4 @@ from limpid.source.kinds import Source as Source
 from limpid.source.kinds import is_recorded_step as is_recorded_step
 from limpid.source.runs import known_runs as known_runs
 from limpid.source.runs import last_run as last_run
+from limpid.source.runs import namesake as namesake

@@ -21,7 +21,7 @@ from limpid.source.kinds import (
     RecordedStep,
     Source,
 )
-from limpid.source.runs import SHOWN, last_run, nothing, runs_here
+from limpid.source.runs import SHOWN, last_run, namesake, nothing, runs_here
 
 MOST_DIGITS = 18
 """Of a step's number, more than any run takes."""
@@ -84,7 +84,7 @@ def find_run(what: str | Path | Source) -> Run:
     if isinstance(source, Checkpoint):
         raise CheckpointError(f"{what} is one checkpoint, expected a whole run: leave out @{source.step}")
     if not isinstance(source, Run):
-        raise CheckpointError(f"{what} is {KINDS[type(source)]}, expected a run; {runs_here()}")
+        raise CheckpointError(f"{what} is {KINDS[type(source)]}, expected a run; {namesake(str(what)) or runs_here()}")
     return source
 
 
@@ -125,7 +125,8 @@ def find_step(what: str | Path | Source, step: int | None = None) -> tuple[Run, 
             raise CheckpointError(f"{what} lies in no run's steps/, so its text is not known: give the run and --step")
         source = Checkpoint(source.run, int(source.path.stem))
     if isinstance(source, ModelFolder | Adapted | KeptRecording):
-        raise CheckpointError(f"{what} is {KINDS[type(source)]}, which has taken no steps: give a run; {runs_here()}")
+        kind, there = KINDS[type(source)], namesake(str(what)) or runs_here()
+        raise CheckpointError(f"{what} is {kind}, which has taken no steps: give a run; {there}")
     if isinstance(source, Run):
         return source, step
     _require_stepped(source)

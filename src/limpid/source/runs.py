@@ -51,6 +51,12 @@ def nothing(path: Path) -> CheckpointError:
     )
 
 
+def namesake(what: str) -> str:
+    """The run under runs/ that bears the name of something else, which comes before it; empty where there is none."""
+    there = RUNS / what
+    return f"the run of this name is {there}" if (there / "config.toml").is_file() else ""
+
+
 def runs_here() -> str:
     runs = [run.path.name for run in known_runs()]
     return (

@@ -25,6 +25,7 @@ from limpid.source import (
     find_model,
     find_step,
     is_recorded_step,
+    namesake,
     open_source,
 )
 from limpid.terminal import command
@@ -52,7 +53,10 @@ def recorded(
         return _of_text(find_model(what), text, None if output is None else user_path(output))
     if isinstance(source, ModelFolder | Adapted):
         way = command("limpid", "trace", what, "--text", "To be or not")
-        raise ConfigError(f"{what} is a model, which has taken no steps: `{way}` takes one and names its file")
+        raise ConfigError(
+            f"{what} is a model, which has taken no steps: `{way}` takes one and names its file"
+            f"{f'; {there}' if (there := namesake(str(what))) else ''}"
+        )
     begun = source.step if isinstance(source, Checkpoint) and step not in (None, source.step) else None
     run, step = find_step(what, step)
     number = run.read_config().run.max_steps if step is None else step
