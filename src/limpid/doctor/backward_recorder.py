@@ -12,6 +12,7 @@ from limpid.doctor import update_sample
 from limpid.doctor.finding import Skipped
 from limpid.doctor.graph_leaves import has_own_backward, other_leaves
 from limpid.doctor.history import History
+from limpid.doctor.idle_units import idle_units, linear_maps
 from limpid.doctor.loop_facts import EARLY
 from limpid.doctor.optimizers_used import idle_optimizers
 from limpid.doctor.pass_gradients import PassGradients
@@ -38,6 +39,7 @@ class BackwardRecorder(PassRecorder):
         super().__init__(watched, judge, history, skipped, probes)
         self.first_step = first_step
         self._trail = WeightTrail(watched.sentinels())
+        self._maps = {} if watched.info.shapeless or watched.info.sharded else linear_maps(watched.info)
         self._read: Tensor | None = None  # the norm that was read last
         self._stepped: list[Tensor] = []  # what the update of the step before was given
 
@@ -81,6 +83,10 @@ class BackwardRecorder(PassRecorder):
     @guarded
     def on_backward_ended(self) -> None:
         self._depth -= 1
+        if self._depth == 0 and self.record.number == self.first_step and Probe.BACKWARD in self.probes:
+            self.record.arrived |= {id(p) for p in self.watched.info.parameters.values() if p.grad is not None}
+        if self._depth == 0 and self.record.sampled and Probe.UNITS in self.probes and not self.record.updated:
+            self.record.idle_after_pass = idle_units(self._maps)
         if self.record.passes is not None and self._depth == 0 and not self.record.updated:
             self.record.passes.ended()
 

@@ -240,12 +240,17 @@ class Doctor:
             gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
             exam = self._exam(call=record.calls[0].detached(), seen_norms=norms, seen_loss_gradients=gradients)
             exam.own_backward = record.own_backward
+            exam.arrived = record.arrived
             if gradients and copies(gradients[0]):
                 with self.recorder.paused(), self.skipped.noting("the own token"):
                     self.history.own_token = own_token(
                         exam, gradients[0], record.inner_called and not record.outer_called
                     )
-            later = [rule for rule in self.rules if _needs_backward(rule) and not rule.functions.get("on_step")]
+            later = [
+                rule
+                for rule in self.rules
+                if _needs_backward(rule) and (rule.at_first_update or not rule.functions.get("on_step"))
+            ]
             self._examine(exam, later, without=self._asked)
             self._read_reach(exam)
         elif self._due is not None and record.number >= self._due and record.sampled and record.calls:

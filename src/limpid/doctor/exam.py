@@ -46,6 +46,7 @@ class Exam(Watched):
     later: bool = False  # whether it is made again, at a later step
     seen_norms: dict[str, float | None] = field(default_factory=dict)  # of gradients of a real step, where one was seen
     seen_loss_gradients: list[LossGradient] = field(default_factory=list)
+    arrived: set[int] = field(default_factory=set)  # parameters whose gradient the loop took away before the update
     own_backward: bool = False  # whether a real step went through a Function of somebody's own
     skipped: Skipped = field(default_factory=Skipped)  # what could not be checked, and why
 

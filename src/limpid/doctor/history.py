@@ -25,12 +25,15 @@ from limpid.doctor.row_history import RowHistory
 from limpid.doctor.row_sample import RowSample
 from limpid.doctor.rules.gradients import GRADIENT_EXPLODES
 from limpid.doctor.rules.loss_curve import LOSS_SPIKE
+from limpid.doctor.rules.mixture import STAGE
 from limpid.doctor.step_record import StepRecord
 from limpid.doctor.streams import Stream
 from limpid.doctor.update_sample import UpdateSample
 from limpid.doctor.watched import Watched
 from limpid.doctor.weight_copies import WeightCopy
 
+WARM_UP = 16
+"""Updates in which a rate may rise by leaps."""
 KEPT = 64
 """Looks back at what is sampled."""
 MOST_POINTS = 2048
@@ -81,6 +84,7 @@ class History:
     other: weakref.ref[Any] | None = None  # the last of them
     made: Counter[int] = field(default_factory=Counter)  # first updates, by optimizer
     without: Counter[int] = field(default_factory=Counter)  # those of them without a gradient, by parameter
+    frozen_at: Counter[int] = field(default_factory=Counter)  # those that could not have one, by parameter
     passes: PlainPasses = field(default_factory=PlainPasses)
     random_evaluations: int = 0  # forward passes without gradient in training mode, with dropout
     other_leaves: dict[int, OtherLeaf] = field(default_factory=dict)  # by identity
@@ -94,7 +98,7 @@ class History:
     rounding_seen: int = 0  # the step at which that was counted last
     eval_since: int | None = None
     count: float = 0.0  # steps that the optimizer counts
-    restarts: int = 0  # times that this count went back and the rate fell with it
+    restarts: int = 0  # times that this count went back and the rate jumped with it
     steps_apart: Counter[bool] = field(default_factory=Counter)  # by whether weights moved without an evaluation
     idle: dict[tuple[str, str], tuple[int, Tensor]] = field(default_factory=dict)  # matrix, side: looks, units
     idle_looks: Counter[int] = field(default_factory=Counter)  # at gradients of optimizers that never stepped
@@ -108,15 +112,18 @@ class History:
     stood: set[str] = field(default_factory=set)  # parameters that had no gradient at some update
     frozen: set[str] | None = None  # those that require none, at the last look
     stage: int | None = None  # the look that found others
+    jump: int | None = None  # the last step at whose beginning the rate was another by a factor of two
     turns: bool = False  # whether some of these learned later
     began_fresh: bool = False  # whether the weights were as they were drawn at the first pass
     own_token: tuple[bool, bool] | None = None  # whether outputs depend on their own token, on later ones; if asked
     last_targets: tuple[int, float] | None = None  # how many, and the mean of their cubes
-    rates_begun: dict[int, float] = field(default_factory=dict)  # largest rate, by step
+    steps_begun: dict[int, tuple[float, float]] = field(default_factory=dict)  # largest rate and loss, by step
+    losses_by_return: int = 0  # returns to earlier weights by which a lower loss was lost
     copies: list[WeightCopy] | None = None  # of the model, once looked for
     measures: list[float] = field(default_factory=list)  # that a schedule was told
     token_counts: Counter[int] = field(default_factory=Counter)  # of sampled steps, but for the edges of rows
     label_counts: Counter[int] = field(default_factory=Counter)  # rows, by class
+    label_weights: dict[int, float] = field(default_factory=dict)  # of a row in the mean, by class
     teaches_classes: bool = False  # whether the loss is a mean cross-entropy of one class for each row
     class_rows: dict[float, list[int]] = field(
         default_factory=lambda: defaultdict(lambda: [0, 0])
@@ -127,6 +134,7 @@ class History:
     returned: deque[float] = field(default_factory=lambda: deque(maxlen=64))  # its change since then, over its rounding
     one_kind: int = 0  # rows in a row with one truth value as their label
     kind: bool | None = None  # which
+    rows_compared: bool = False  # whether the loss, where dropout is on, is none of each row by itself
     equal_pairs: int = 0  # pairs in a row whose answers are the same
     stops: dict[str, int] = field(default_factory=dict)  # answers, and what of them teaches to stop
     skips: deque[bool] = field(default_factory=lambda: deque(maxlen=400))
@@ -136,7 +144,10 @@ class History:
     def take(self, watched: Watched, record: StepRecord) -> None:
         """Add a step, before rules judge it."""
         if record.has_rates:
-            self.rates.append(max(record.group_rates.values()))
+            rate, before = max(record.group_rates.values()), self.rates[-1] if self.rates else 0.0
+            if len(self.rates) >= WARM_UP and 0 < STAGE * min(rate, before) <= max(rate, before):
+                self.jump = record.number
+            self.rates.append(rate)
             self.top_rate = max(self.top_rate, self.rates[-1])
             self.moves += self.rates[-1] > 0
             for index, rate in record.group_rates.items():

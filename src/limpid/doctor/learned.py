@@ -11,6 +11,8 @@ from torch import Tensor
 from limpid.doctor.micro_batches import ANSWER_MASKS, Micro
 
 Array = np.ndarray
+OF_THE_ROW = 0.9
+"""Share of labels that are the row's own tokens where answers are learned; of hidden words one in ten is shown."""
 
 
 class Learned(NamedTuple):
@@ -60,6 +62,8 @@ def _by_labels(ids: Array, labels: Array, seen: Array | None) -> Iterator[Learne
     own = float((labels == ids)[kept].mean())
     after = kept[:, :-1]
     following = float((labels[:, :-1] == ids[:, 1:])[after].mean()) if after.any() else 0.0
+    if max(own, following) < OF_THE_ROW:  # of hidden words, tags, another text
+        return
     if own >= following:
         yield Learned(ids, kept, _ones(ids, seen))
         return

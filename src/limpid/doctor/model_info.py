@@ -230,6 +230,14 @@ class ModelInfo:
         return None
 
     @cached_property
+    def paddings(self) -> set[int]:
+        """Ids that the configuration or a table calls padding, or pads with: the end of text."""
+        declared = [self.declared(name) for name in ("pad_token_id", "eos_token_id")]
+        tables = [m.padding_idx for m in self.model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+        ids = [one for value in declared for one in (value if isinstance(value, list | tuple) else [value])]
+        return {one for one in (*ids, *tables) if isinstance(one, int)}
+
+    @cached_property
     def translates(self) -> bool:
         """Whether a decoder of its own reads other ids than the encoder: outputs belong to those."""
         return bool(self.declared("is_encoder_decoder"))

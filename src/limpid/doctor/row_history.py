@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, deque
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.borders import Border
+from limpid.doctor.loaders import rows_of_loaders
 
 BINS = 256
 C_LN_C = np.concatenate([[0.0], np.arange(1, 4096) * np.log(np.arange(1, 4096))])
@@ -34,6 +36,7 @@ class RowHistory:
         self.count = 0  # rows served
         self.tokens, self.largest = 0, 0
         self.batches: deque[int] = deque(maxlen=64)  # one hash each, whatever the order of the rows
+        self.orders: deque[int] = deque(maxlen=8)  # of the last of them, in their order
         self.gaps: deque[int] = deque(maxlen=4096)  # rows served between two times of the same
         self.epochs: deque[float] = deque(maxlen=4096)  # the same, as a share of all rows that come back
         self.returns: Counter[int] = Counter()  # rows served again, by their length: a run may go on to longer ones
@@ -58,6 +61,7 @@ class RowHistory:
         self.measured = False  # whether its rows are of measured numbers, not of tokens
         self.batch = 0  # the most rows of any step
         # what single rules remember
+        self.loaders: set[int] | None = None  # rows of their data sets, once looked for
         self.entropies: deque[float] = deque(maxlen=1024)
         self.odd_steps: deque[tuple[int, int]] = deque(maxlen=8)  # odd rows and rows of recent steps
         self.odd_before = 0
@@ -136,6 +140,7 @@ class RowHistory:
         while len(self.last) > MOST_ROWS:
             self._remember_half()
         self.batches.append(hash(tuple(sorted(self.hashes))))
+        self.orders.append(hash(tuple(self.hashes)))
         self.largest = max(self.largest, max(int(ids.max()) for ids in self.arrays))
         self.tokens += sum(ids.size for ids in self.arrays)
         self.short = length if self._is_exhausted() else None
@@ -180,6 +185,21 @@ class RowHistory:
             if batches[-period:] == batches[-2 * period : -period] == batches[-3 * period : -2 * period]:
                 return period
         return None
+
+    def is_a_data_set(self, rows: int) -> bool:
+        """Whether a loader of this process has so many rows and no more; asked where rows seem too few."""
+        if self.loaders is None:
+            self.loaders = rows_of_loaders()
+        return rows in self.loaders
+
+    @property
+    def echoes(self) -> int | None:
+        """How often each batch is served on end, where all are as often and none comes again later; None otherwise."""
+        runs = [(batch, len(list(same))) for batch, same in itertools.groupby(self.batches)]
+        whole = runs[1:-1] if len(self.batches) == self.batches.maxlen else runs[:-1]  # the first one may be cut off
+        times = {length for _, length in whole}
+        alike = len(whole) > 2 and len(times) == 1 and len({batch for batch, _ in runs}) == len(runs)
+        return times.pop() if alike and runs[-1][1] <= min(times) else None
 
     @property
     def row_entropies(self) -> np.ndarray:

@@ -102,6 +102,7 @@ class Rule:
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)
     explains: tuple[str, ...] = ()  # rules whose findings are consequences of this one
     tries_smaller_step: bool = False  # whether the step that it speaks at is repeated at a tenth of its rate
+    at_first_update: bool = False  # whether a loop's first update is examined although its steps are looked at, too
     again: bool = False  # whether what is examined before the first step is so at later ones, too
     functions: dict[str, list[Callable[..., Iterator[Finding]]]] = field(default_factory=dict, repr=False)  # by phase
 

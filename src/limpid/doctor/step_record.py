@@ -80,9 +80,11 @@ class StepRecord:
     passes: PassGradients | None = None  # on steps whose loss is read
     zeros: Zeros | None = None  # of the gradients, on steps whose loss is read
     units: list[IdleUnits] | None = None  # on sampled steps: linear maps with rows or columns without gradient
+    idle_after_pass: list[IdleUnits] | None = None  # the same when the last backward pass had ended
     left_over: float = 0.0  # largest norm of a gradient of the step before that was there when backward began
     left_in: list[str] = field(default_factory=list)  # the tensors that have one
     no_gradients: bool = False
+    arrived: set[int] = field(default_factory=set)  # parameters with a gradient after a pass of the first step
     moved_since: bool | None = None  # whether the weights are not those that the last update left; None if unknown
     after_evaluation: bool = False  # whether passes without gradients came in between
     outside: Outside | None = None  # where evaluated weights lay outside of all that they were in training

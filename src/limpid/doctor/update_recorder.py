@@ -13,7 +13,7 @@ from limpid.doctor.backward_recorder import BackwardRecorder
 from limpid.doctor.description.zeros import zeros
 from limpid.doctor.finding import Skipped
 from limpid.doctor.history import History
-from limpid.doctor.idle_units import idle_units, linear_maps
+from limpid.doctor.idle_units import idle_units
 from limpid.doctor.kept_states import KeptStates
 from limpid.doctor.optimizers_used import rates_set
 from limpid.doctor.pass_recorder import Judge, guarded
@@ -41,7 +41,6 @@ class UpdateRecorder(BackwardRecorder):
         self._taken: list[tuple[Any, update_sample.Before]] = []
         self._states = KeptStates()
         self._scaler_given = watched.scaler is not None
-        self._maps = {} if watched.info.shapeless or watched.info.sharded else linear_maps(watched.info)
 
     @guarded
     def on_update_begins(self, optimizer: Any) -> None:
@@ -86,6 +85,7 @@ class UpdateRecorder(BackwardRecorder):
             self.history.made.update([id(optimizer)])
             held = [p for group in optimizer.param_groups for p in group["params"]]
             self.history.without.update(id(p) for p in held if p.requires_grad and p.grad is None)
+            self.history.frozen_at.update(id(p) for p in held if not p.requires_grad and p.grad is None)
 
     @guarded
     def on_update_ended(self, optimizer: Any) -> None:

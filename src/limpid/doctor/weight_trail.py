@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -51,6 +52,7 @@ class WeightTrail:
         self._low: Tensor | None = None  # least and largest so far, element by element
         self._high: Tensor | None = None
         self._started: dict[bytes, Start] = {}
+        self._first = sys.maxsize  # the first step that was seen
         self._goes_on = False  # whether the run began elsewhere, with weights that nobody saw here
 
     def _now(self) -> Tensor:
@@ -87,7 +89,10 @@ class WeightTrail:
             key = now.numpy().tobytes()
             away = self.kept is not None and not torch.equal(now, kept)
             before = self._started.get(key) if away else None
+            if before is not None and before.step > self._first and _few_values(now):
+                before = None
             if len(self._started) < MOST:
+                self._first = min(self._first, step)
                 self._started.setdefault(key, Start(step, count))
         self.kept = None
         return moved, before
@@ -97,6 +102,11 @@ class WeightTrail:
         seen = None if self.evaluated_at is None else self.evaluated_at.to(kept.device)
         largest = kept.abs() if seen is None else torch.maximum(kept.abs(), seen.abs())
         return bool(((now - kept).abs() > ROUNDINGS * torch.finfo(torch.float32).eps * largest).any())
+
+
+def _few_values(now: Tensor) -> bool:
+    """Whether half of the elements have the size of another: weights at a bound, or of a few levels, are soon again."""
+    return 2 * len(now.abs().unique()) <= len(now)
 
 
 def _outside(now: Tensor, last: Tensor, low: Tensor, high: Tensor) -> Outside | None:

@@ -103,6 +103,7 @@ class Formula:
     scale: float  # the loss scale that the gradients carry
     step: int | None
     clipped: bool = False  # whether the step's gradient was longer than its clipping allows
+    joined_by_hand: bool = False  # whether the loop asked for the gradient of each pass, and joins them itself
 
     @property
     def first(self) -> LossGradient:

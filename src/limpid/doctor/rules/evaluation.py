@@ -24,7 +24,8 @@ EVALUATION_CHANGES_WEIGHTS = Rule(
     source="definition; Polyak & Juditsky 1992: the average is evaluated, the iterate is trained",
     threshold="elements of three tensors differ by more than two roundings of float32 between the end of an update and "
     "the next training pass, with passes without gradients in between, {times:g} evaluations in a row, and never in "
-    "{without:g} steps or more without an evaluation",
+    "{without:g} steps or more without an evaluation; weights that an earlier step began with are put back on purpose, "
+    "or are another rule's",
     thresholds={
         "times": Threshold(2, "once may be a checkpoint that is loaded on purpose"),
         "without": Threshold(3, "where weights change between all steps that is the method of training"),
@@ -126,7 +127,8 @@ def left_in_place(watched: Watched, record: StepRecord, history: History) -> Ite
     if not record.after_evaluation:
         history.steps_apart.update([record.moved_since])
         return
-    again = history.in_a_row(rule.slug, record.moved_since)
+    put_back = record.began_before is not None  # to what they were before an update: a choice of the best
+    again = history.in_a_row(rule.slug, record.moved_since and not put_back)
     method = history.steps_apart[True] > 0 or history.steps_apart[False] < rule["without"]
     if again >= rule["times"] and not method:
         yield rule.finding(

@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 
     from limpid.doctor.exam import Exam
     from limpid.doctor.history import History
+    from limpid.doctor.model_info import ModelInfo
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "frozen"
+
+FIRST_UPDATES = 20
 
 FROZEN_ON_THE_WAY = Rule(
     "frozen-on-the-way",
@@ -60,13 +63,20 @@ PARAMETERS_FROZEN = Rule(
     equation=r"\text{requires\_grad} = \text{False}",
     source="definition",
     threshold="exact; a fault where nothing trains, a warning where some of like modules are frozen with fresh "
-    "weights, and they are neither all that comes first nor the lowest blocks, held to be thawed later; else a notice",
-    cost="none",
+    "weights, in a loop at each of the first {updates:g} updates, and they are neither all that comes first nor the "
+    "lowest blocks, held to be thawed later, nor all but one; else a notice",
+    thresholds={
+        "updates": Threshold(
+            FIRST_UPDATES, "one of three blocks that take turns by chance has not had one in 1 of 3,000"
+        )
+    },
+    cost="a look at each flag, in the first steps",
     needs=(Probe.PARAMETERS, Probe.BACKWARD),
     cause="frozen by a filter on names that matched more than meant",
     fix="requires_grad_(True) for what should train; leave the others out of the optimizer",
     refuted_by="requires_grad True",
     explains=("weights-never-change",),
+    at_first_update=True,
 )
 
 
@@ -133,23 +143,56 @@ def frozen(exam: Exam) -> Iterator[Finding]:
     names = [name for name, p in info.parameters.items() if _is_frozen(p)]
     if not names:
         return
-    blocks = _partly_frozen(exam, names)
-    held = {id(p) for _, group in exam.groups for p in group["params"]}
-    in_optimizer = [name for name in names if id(info.parameters[name]) in held]
+    blocks = _partly_frozen(info, names)
     nothing = len(names) == len(info.parameters)
+    waits = exam.call is not None and bool(_in_optimizer(exam, names))  # for its turn, as one step alone may show
+    suspicious = nothing or (not waits and _suspicious(exam, names, blocks, exam.fresh))
+    yield _frozen(exam, names, blocks, exam.fresh, suspicious, None)
+
+
+@on_step(PARAMETERS_FROZEN)
+def frozen_for_long(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """What an optimizer holds and none of its first updates could teach: blocks that take turns have had theirs."""
+    made = max(history.made.values(), default=0)
+    if made < PARAMETERS_FROZEN["updates"] or history.times(PARAMETERS_FROZEN.slug) > 1:
+        return
+    names = [name for name, p in watched.info.parameters.items() if history.frozen_at[id(p)] >= made]
+    blocks = _partly_frozen(watched.info, names)
+    if _suspicious(watched, names, blocks, history.began_fresh):
+        yield _frozen(watched, names, blocks, history.began_fresh, True, record.number)
+
+
+def _suspicious(watched: Watched, names: list[str], blocks: list[str], fresh: bool) -> bool:
+    """Whether some of like blocks are frozen with fresh weights, in no order in which one freezes, nor in turn."""
+    info = watched.info
     adapters = any("lora" in name.lower() or "adapter" in name.lower() for name in info.parameters)
-    meant = adapters or _by_depth(exam, names) or (bool(in_optimizer) and _lowest(exam, blocks))
-    suspicious = nothing or (bool(blocks) and exam.fresh and not meant)
-    size = sum(info.parameters[name].numel() for name in names)
+    meant = adapters or _by_depth(info, names) or (bool(_in_optimizer(watched, names)) and _lowest(info, blocks))
+    alone = len(info.blocks) - len(blocks) == 1 < len(blocks)
+    return bool(blocks) and fresh and not meant and not alone
+
+
+def _in_optimizer(watched: Watched, names: list[str]) -> list[str]:
+    held = {id(p) for p in watched.held}
+    return [name for name in names if id(watched.info.parameters[name]) in held]
+
+
+def _frozen(
+    watched: Watched, names: list[str], blocks: list[str], fresh: bool, suspicious: bool, step: int | None
+) -> Finding:
+    info = watched.info
+    size, nothing = sum(info.parameters[name].numel() for name in names), len(names) == len(info.parameters)
+    in_optimizer = _in_optimizer(watched, names)
     says = f"{len(names)} tensors ({size:,} parameters, {size / info.size:.0%}) have requires_grad False"
+    says += f" in each of the first {FIRST_UPDATES} updates" if step else ""
     if blocks:
         says += f": {', '.join(blocks[:4])} but not its siblings"
     if in_optimizer:
         says += f"; {len(in_optimizer)} of them are in the optimizer all the same"
-    if exam.fresh and blocks:
+    if fresh and blocks:
         says += ", and their weights are fresh"
-    yield PARAMETERS_FROZEN.finding(
+    return PARAMETERS_FROZEN.finding(
         severity="fault" if nothing else "warning" if suspicious else "notice",
+        step=step,
         where=blocks[0] if blocks else names[0],
         says=f"{says}.",
         cause="" if suspicious else "frozen on purpose, it seems",
@@ -164,23 +207,23 @@ def _is_frozen(parameter: nn.Parameter) -> bool:
     return not parameter.requires_grad and parameter.is_floating_point() and parameter.grad is None
 
 
-def _by_depth(exam: Exam, names: list[str]) -> bool:
+def _by_depth(info: ModelInfo, names: list[str]) -> bool:
     """Whether what is frozen is all that comes first in the model: what lies below needs no backward pass."""
-    frozen = [name in set(names) for name, p in exam.info.parameters.items() if p.is_floating_point()]
+    frozen = [name in set(names) for name, p in info.parameters.items() if p.is_floating_point()]
     return frozen == sorted(frozen, reverse=True)
 
 
-def _lowest(exam: Exam, blocks: list[str]) -> bool:
+def _lowest(info: ModelInfo, blocks: list[str]) -> bool:
     """Whether the frozen blocks are the lowest: those that are thawed last."""
-    return set(blocks) == {block for block, _ in exam.info.blocks[: len(blocks)]}
+    return set(blocks) == {block for block, _ in info.blocks[: len(blocks)]}
 
 
-def _partly_frozen(exam: Exam, names: list[str]) -> list[str]:
+def _partly_frozen(info: ModelInfo, names: list[str]) -> list[str]:
     """Blocks of which a part is frozen that trains in other blocks."""
     parts: dict[str, set[str]] = {}  # what part of a block -> blocks in which it is frozen
     for name in names:
-        block = exam.info.block_of(name)
+        block = info.block_of(name)
         if block is not None:
             parts.setdefault(name[len(block) :], set()).add(block)
-    some = [where for where in parts.values() if len(where) < len(exam.info.blocks)]
+    some = [where for where in parts.values() if len(where) < len(info.blocks)]
     return sorted({block for where in some for block in where})

@@ -41,8 +41,9 @@ GRADIENT_CUT = Rule(
     detects="Parameters that are used but get no gradient: the graph is cut between them and the loss.",
     equation=r"\partial L / \partial p = \text{None or } 0",
     source="definition; reverse-mode differentiation",
-    threshold="exact: None, or 0 everywhere where no factor that is still 0 explains it; in the loop None at each of "
-    "the first {updates:g} updates, of {share:.0%} or more of what the optimizer is to train",
+    threshold="exact: None after the loop's backward pass, or 0 everywhere where no factor that is still 0 explains "
+    "it; in the loop None at each of the first {updates:g} updates, of {share:.0%} or more of what the optimizer is "
+    "to train",
     thresholds={
         "updates": Threshold(20, "a block that is dropped every other time is there by then, but for one in 2^20"),
         "share": Threshold(0.5, "single modules may wait for their turn"),
@@ -78,6 +79,7 @@ GRADIENT_VANISHES = Rule(
 def gradients_arrive(exam: Exam) -> Iterator[Finding]:
     """Tell apart what is unused, what is cut off, and what is 0 for a reason."""
     trained = {name: p for name, p in exam.info.parameters.items() if p.requires_grad}
+    trained = {name: p for name, p in trained.items() if p.grad is not None or id(p) not in exam.arrived}
     flow, norms = exam.flow, exam.gradient_norms
     if not trained or flow is None:
         return

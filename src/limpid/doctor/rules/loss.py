@@ -124,10 +124,11 @@ def formula(exam: Exam) -> Iterator[Finding]:
 @on_step(SOFTMAX_TWICE, FORMULA_UNUSUAL, LOSS_SUMMED, NOT_DIVIDED, MEAN_OF_MEANS, asks="downhill")
 def formula_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.downhill and record.all_passes_read:
-        by_hand = record.passes.scaled if record.passes is not None and watched.scaler is None else None
-        scale = record.scale_of_loss / (by_hand or 1.0)
+        multiplied = record.passes.scaled if record.passes is not None and watched.scaler is None else None
+        scale = record.scale_of_loss / (multiplied or 1.0)
         clipped = record.clipped_to is not None and (record.norm or 0.0) > record.clipped_to
-        yield from judged(Formula(record.downhill, record.loss, scale, record.number, clipped))
+        by_hand = len(record.downhill) > 1 and bool(record.asides) and "backward" not in record.events
+        yield from judged(Formula(record.downhill, record.loss, scale, record.number, clipped, by_hand))
 
 
 def judged(formula: Formula) -> Iterator[Finding]:
@@ -144,6 +145,9 @@ def judged(formula: Formula) -> Iterator[Finding]:
     factors = (
         FACTORS if alike else (a_factor,)
     )  # what weighs labels by more than their number is no mean or sum of them
+    if formula.joined_by_hand:  # what passes add up to before that is not what the update is given
+        yield from filter(None, [rows_averaged(formula)])
+        return
     yield from filter(None, [next(filter(None, (factor(formula) for factor in factors)), None)])
     yield from filter(None, [micro_batches_averaged(formula) or rows_averaged(formula)])
 

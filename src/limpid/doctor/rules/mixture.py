@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FAMILY = "mixture"
 
+STAGE = Threshold(2, "a schedule halves or doubles its rate in one step where another stage begins, or in its warm-up")
+
 CORRUPT_BATCH = Rule(
     "corrupt-batch",
     FAMILY,
@@ -71,8 +73,9 @@ DATA_SORTED = Rule(
     "any {side:g} before: in a text read in order all borders are alike; never below {least:g} nat; then the {side:g} "
     "batches that follow must differ {z:g} deviations from all before the border, and be nearer to those after it; a "
     "notice where labels change and the moments of measured inputs differ no more than in random halves, or where "
-    "parameters are frozen or thawed with it; a batch that is served several times on end counts once. Or "
-    "{alone:g} steps and three in four have eight rows or more of one class alone, which is seldom another than before",
+    "parameters are frozen or thawed with it, or the rate jumps by a factor of {rate:g}; a batch that is served "
+    "several times on end counts once. Or {alone:g} steps and three in four have eight rows or more of one class "
+    "alone, which is seldom another than before",
     thresholds={
         "side": Threshold(8, "batches: enough for a histogram, few enough to speak soon"),
         "z": Threshold(6, "shuffled batches are exchangeable: 1e-9 of a Gaussian, asked at every second step"),
@@ -82,6 +85,7 @@ DATA_SORTED = Rule(
         "z_all": Threshold(10, "the last batches are drawn less evenly than a half of all"),
         "times_all": Threshold(1.8, "as above"),
         "least": Threshold(0.01, "nats below which nobody would call it a border"),
+        "rate": STAGE,
         "alone": Threshold(12, "shuffled rows of two classes do so once in 2^84"),
     },
     cost="one histogram per step",
@@ -170,7 +174,7 @@ def border(watched: Watched, record: StepRecord, history: History) -> Iterator[F
     if again is None or again.z < rule["z"] or again.between < again.largest:
         return
     rows.border, at = record.number, at - round(side * record.number / rows.taken) + 1
-    stage = history.stage is not None and at - side <= history.stage <= record.number
+    stage = any(at - side <= begun <= record.number for begun in (history.stage, history.jump) if begun is not None)
     if inputs_stay(rows.moments, side, shuffle):
         yield _labelled_anew(record.number, at, found)
         return
@@ -181,7 +185,7 @@ def border(watched: Watched, record: StepRecord, history: History) -> Iterator[F
         says=f"the distribution of tokens changes at about step {at} (Jensen-Shannon {found.between:.3f} nat between "
         f"the {side} batches before and after, {found.halves:.3f} between random halves of them) and stays: "
         + (
-            "what is frozen changed then, too."
+            "the loop set another rate then, or froze other weights."
             if stage
             else "the data is in order of source, and a jump of the loss there is the border."
         ),

@@ -26,10 +26,10 @@ MOMENTS_DO_NOT_FIT = Rule(
     source="Kingma & Ba 2014, section 3, arXiv:1412.6980: bias correction is of the count",
     threshold="exact: before the first step a count above 0 with v = 0 in every tensor, or a count of 0 with v that is "
     "not; in the loop a count that goes back {times:g} times, a notice where the rate each time falls below {low:.0%} "
-    "of what it was: it is warmed up again",
+    "of what it was, or rises above what {low:.0%} of it was: it begins anew, too",
     thresholds={
         "times": Threshold(2, "to begin anew once is a method of training"),
-        "low": Threshold(0.5, "a schedule without a restart does not halve the rate in one step"),
+        "low": Threshold(0.5, "a schedule without a restart neither halves nor doubles the rate in one step"),
     },
     cost="one look at v before the first step; one number per step",
     needs=(Probe.PARAMETERS, Probe.EVENTS),
@@ -123,8 +123,9 @@ def counted_anew(watched: Watched, record: StepRecord, history: History) -> Iter
     before, history.count = history.count, float(found)
     if history.count >= before:
         return
-    low = max(record.rates, default=1.0) < MOMENTS_DO_NOT_FIT["low"] * max(history.last_rates, default=0.0)
-    history.restarts += low
+    now, last = max(record.rates, default=0.0), max(history.last_rates, default=0.0)
+    low = MOMENTS_DO_NOT_FIT["low"]
+    history.restarts += now < low * last or low * now > last  # warmed up again, or begun again from the top
     if history.times(MOMENTS_DO_NOT_FIT.slug) == MOMENTS_DO_NOT_FIT["times"]:
         meant = history.restarts == MOMENTS_DO_NOT_FIT["times"]
         yield _does_not_fit(
@@ -142,7 +143,7 @@ def _does_not_fit(says: str, evidence: dict[str, Any], step: int | None = None, 
         step=step,
         where="optimizer",
         says=f"{says}.",
-        cause="a restart with a warmup of its own, it seems" if meant else "",
+        cause="a restart with a schedule of its own, it seems" if meant else "",
         fix="nothing, if that is meant" if meant else "",
         sure=0.5 if meant else 0.85 if step else 0.97,
         evidence=evidence,

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, on_step
+from limpid.doctor.rules.loss import FORMULA_UNUSUAL
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from limpid.doctor.history import History
+    from limpid.doctor.loss_gradient import LossGradient
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
@@ -25,10 +27,11 @@ NOTHING_LEARNED = Rule(
     detects="A classifier, or a regression, that does no better than the frequencies or the mean of its targets.",
     equation=r"L_t \ge H(y) = -\sum_c f_c \ln f_c;\; 1 - L_t / \mathrm{Var}(y) \approx 0",
     source="Shannon 1948; definition of explained variance",
-    threshold="after {steps:g} steps or more a median loss of the last 20 above {share:.0%} of the labels' entropy, "
-    "of a cross-entropy of one class for each row, whose inputs no gradient made harder, with {rows:g} rows or more of "
-    "each class; or at {looks:g} looks in a row less than {explained:.0%} of the targets' variance explained, not "
-    "below -{off:.0%}, and predictions that hardly vary; where updates add up to {moved:.0%} of the weights or more",
+    threshold="after {steps:g} steps or more a median loss of the last 20 above {share:.0%} of the entropy of the "
+    "labels, each weighed as its class is, of a cross-entropy of one class for each row, whose inputs no gradient "
+    "made harder, with {rows:g} rows or more of each class; or at {looks:g} looks in a row less than {explained:.0%} "
+    "of the targets' variance explained, not below -{off:.0%}, and predictions that hardly vary; where updates add "
+    "up to {moved:.0%} of the weights or more",
     thresholds={
         "steps": Threshold(60, "what learns at a usual rate has begun to by then"),
         "share": Threshold(0.99, "near chance a batch of 16 scatters by 4 %, the median of 20 by a hundredth"),
@@ -98,15 +101,22 @@ def no_better_than_frequencies(watched: Watched, record: StepRecord, history: Hi
     for labels in record.class_labels:
         counts.update(labels.tolist())
     for first in record.downhill[:1]:
-        alone = record.loss is not None and abs(record.loss - first.mean_surprise) < 0.05 * first.mean_surprise
+        weights = _weights_of_classes(first)
+        surprise = float((first.weight * first.surprise).sum() / first.weight.sum().clamp(min=1e-30))
+        alone = record.loss is not None and abs(record.loss - surprise) < 0.05 * surprise
         one_each = first.ids is None and first.shape[1] == 1 and bool(first.labelled.all())  # a class for every row
         mean = first.misfit < 0.05 and 0.9 < record.sum_of_weights < 1.1
         as_given = not record.asides  # inputs that a gradient made harder are to stay hard
-        history.teaches_classes = alone and one_each and mean and as_given
+        history.teaches_classes = alone and one_each and mean and as_given and weights is not None
+        if weights is not None and weights.keys() >= counts.keys():
+            history.label_weights = weights
     if record.number < rule["steps"] or record.number % 10 or not history.teaches_classes or len(counts) < 2:
         return
-    total, losses = sum(counts.values()), history.losses_before(20)
-    entropy = -sum(n / total * math.log(n / total) for n in counts.values())
+    if not history.label_weights.keys() >= counts.keys():
+        return
+    weighed = [n * history.label_weights[kind] for kind, n in counts.items()]  # what a guess is judged by, too
+    total, losses = sum(weighed), history.losses_before(20)
+    entropy = -sum(n / total * math.log(n / total) for n in weighed)
     if min(counts.values()) < rule["rows"] or not losses or median(losses) < rule["share"] * entropy:
         return
     if _moved(record, history) < rule["moved"]:
@@ -121,6 +131,18 @@ def no_better_than_frequencies(watched: Watched, record: StepRecord, history: Hi
         sure=0.6,
         evidence={"loss": median(losses), "entropy": entropy, "labels": len(counts)},
     )
+
+
+def _weights_of_classes(first: LossGradient) -> dict[int, float] | None:
+    """What a row of each class of this batch weighs in its mean; None where rows of one class weigh differently."""
+    taught, weight = first.taught[first.labelled], first.weight[first.labelled].double()
+    found = {}
+    for kind in taught.unique().tolist():
+        own = weight[taught == kind]
+        if float(own.std(correction=0)) > FORMULA_UNUSUAL["near"] * float(own.mean()):
+            return None
+        found[kind] = float(own.mean())
+    return found
 
 
 @on_step(NOTHING_LEARNED, asks="explained")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FAMILY = "padding"
 
+ALPHABET = Threshold(20, "rows of fewer symbols are no text that has an end: notes fall silent, a board is empty")
+
 PADDING_TRAINED_ON = Rule(
     "padding-trained-on",
     FAMILY,
@@ -29,13 +31,16 @@ PADDING_TRAINED_ON = Rule(
     equation=r"\text{labels in runs of one token to the end of a row} / \text{labels} > 1\,\%",
     source="trl#976, transformers#23530",
     threshold="more than {share:.0%} of the labels, at least {labels:g} of them, in {rows:g} rows or more that end (or "
-    "begin) in a run of {run:g} of the same token, or where the attention mask says padding; a fault above {fault:.0%}",
+    "begin) in a run of {run:g} of the same token, or where the attention mask says padding; a fault above "
+    "{fault:.0%}; a notice where neither mask nor model says what is padding and fewer than {words:g} different "
+    "tokens are there",
     thresholds={
         "share": Threshold(0.01, "text repeats a token that long and to the end of a row less often than that"),
         "labels": Threshold(16, "four shortest runs"),
         "rows": Threshold(2, "one row may be odd text"),
         "run": RUN,
         "fault": Threshold(0.05, "enough to show in the loss"),
+        "words": ALPHABET,
     },
     cost="one pass over an integer tensor",
     needs=(Probe.BATCH, Probe.BACKWARD, Probe.LOSS_GRADIENT),
@@ -85,7 +90,7 @@ END_NEVER_A_LABEL = Rule(
     "fewer than {words:g} different tokens are there, the padding is not declared as an end, and last tokens differ",
     thresholds={
         "rows": Threshold(3, "two rows may share a last token by chance"),
-        "words": Threshold(20, "an alphabet: rows of fewer symbols are no text that has an end"),
+        "words": ALPHABET,
     },
     cost="one pass over an integer tensor",
     needs=(Probe.BATCH, Probe.BACKWARD, Probe.LOSS_GRADIENT),
@@ -122,7 +127,7 @@ def trained_on(exam: Exam) -> Iterator[Finding]:
     for micro in exam.micros[:1]:
         taught = None if micro.ids is None else _taught(exam, micro.ids, micro.labels)
         if micro.ids is not None and taught is not None:
-            yield from _trained_on(micro.ids, taught, micro.mask, None, exam.loss_gradients)
+            yield from _trained_on(micro.ids, taught, micro.mask, None, exam.loss_gradients, exam.info.paddings)
 
 
 @on_step(PADDING_TRAINED_ON, asks="downhill")
@@ -130,11 +135,17 @@ def trained_on_in_step(watched: Watched, record: StepRecord, history: History) -
     for first in record.downhill[:1]:
         if first.ids is not None and first.complete:
             mask = record.calls[0].mask if record.calls else None
-            yield from _trained_on(first.ids, first.taught_ids, mask, record.number, record.downhill)
+            known = watched.info.paddings
+            yield from _trained_on(first.ids, first.taught_ids, mask, record.number, record.downhill, known)
 
 
 def _trained_on(
-    ids: Tensor, taught: Tensor, mask: Tensor | None, step: int | None, gradients: list[LossGradient]
+    ids: Tensor,
+    taught: Tensor,
+    mask: Tensor | None,
+    step: int | None,
+    gradients: list[LossGradient],
+    declared: set[int],
 ) -> Iterator[Finding]:
     """Labels inside a run of one token that ends (or begins) a row, or that the attention mask calls padding."""
     rule, ids, taught = PADDING_TRAINED_ON, ids.cpu(), taught.cpu()
@@ -156,13 +167,15 @@ def _trained_on(
     if rows < rule["rows"] or share <= rule["share"] or count < rule["labels"]:
         return
     evidence: dict[str, Any] = {"share": share, "rows": rows, "token": token, "labels": labels}
+    known = masked or token in declared or len(ids.unique()) >= rule["words"]
     yield rule.finding(
-        severity="fault" if share > rule["fault"] else "warning",
+        severity="notice" if not known else "fault" if share > rule["fault"] else "warning",
         step=step,
         where=f"{rows} rows",
         says=f"{share:.0%} of the labels are padding (id {token} repeated to the edge of {rows} rows)"
         f"{_split(gradients, taught, padded, evidence)}.",
-        sure=0.95,
+        cause="" if known else "padding that has labels, or a symbol that rows of so few symbols end in",
+        sure=0.95 if known else 0.5,
         evidence=evidence,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,13 +14,19 @@ from limpid.doctor.runs import trailing_run
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from limpid.doctor.calls import Call
     from limpid.doctor.exam import Exam
     from limpid.doctor.history import History
+    from limpid.doctor.loss_gradient import LossGradient
+    from limpid.doctor.micro_batches import Micro
     from limpid.doctor.row_history import RowHistory
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "rows"
+
+ROUNDINGS = 64
+"""Of the logits' format, that a sum over a batch of losses row by row may lie off the formula of one."""
 
 BATCH_REPEATS = Rule(
     "batch-repeats",
@@ -28,9 +34,11 @@ BATCH_REPEATS = Rule(
     detects="The same rows again and again before the data has been gone through once.",
     equation=r"\text{distinct rows} / \text{rows served} < \tfrac12;\; \text{chance}\; n^2 / 2^{65}",
     source="birthday bound; pytorch#5059",
-    threshold="the same batch in {steps:g} steps in a row (a notice where the loop keeps one tensor, or where they are "
-    "{all:g} rows or more and no multiple of 8); the same batches in the same order {steps:g} times; under {share:.0%} "
-    "distinct rows that come back in {epoch:.0%} of an epoch of those rows of their length that come back at all; or "
+    threshold="the same batch in {steps:g} steps in a row (a notice where the loop keeps one tensor, where its rows "
+    "come in another order, or where they are {all:g} rows or more and no multiple of 8); the same batches in the "
+    "same order {steps:g} times; both a notice where a loader of this process has as many rows; under {share:.0%} "
+    "distinct rows that come back in {epoch:.0%} of an epoch of those rows of their length that come back at all (a "
+    "notice where each batch is served equally often on end, and then no more); or "
     "{served:g} batches of rows that fill {batches:g} (a notice where they fill {none:g}, or less than "
     "one, and of measured numbers "
     "where "
@@ -60,15 +68,19 @@ ROWS_DUPLICATED = Rule(
     detects="The same row several times inside one batch.",
     equation=r"\text{distinct rows of a batch} < \text{rows}",
     source="birthday bound",
-    threshold="at most {share:.0%} of the rows of a batch are different, of {rows:g} or more; in the loop in {steps:g} "
-    "steps, a notice where all steps so far have fewer different rows than a batch",
+    threshold="at most {share:.0%} of the rows of a batch that have labels are different, of {rows:g} or more; in the "
+    "loop in {steps:g} steps and in {most:.0%} of all, a notice where all steps so far have fewer different rows than "
+    "a batch, or where the model draws random numbers and the loss is no cross-entropy of each row by itself",
     thresholds={
         "share": Threshold(0.5, "what is less may be a text that is often quoted"),
         "rows": Threshold(4, "two of three rows may be equal by intent: pairs"),
         "steps": Threshold(3, "hashes of 64 bits do not collide, but one batch may be drawn from a small set"),
+        "most": Threshold(
+            0.5, "workers and samplers do so at every step; a last batch is filled up, short rows are few"
+        ),
     },
     cost="one hash per row",
-    needs=(Probe.BATCH, Probe.ROWS),
+    needs=(Probe.BATCH, Probe.ROWS, Probe.LOSS_GRADIENT),
     cause="workers that read the same rows, or sampling with replacement from very little data",
     fix="give each worker its own seed and its own share; take each row once per epoch",
     refuted_by="different rows",
@@ -130,8 +142,10 @@ def _same_batch(rows: RowHistory) -> Repeat | None:
     odd = many and distinct % 8 != 0  # a size that nobody chooses is that of the data
     says = f"the last {times} steps all used the same {distinct} sequences"
     says += ", one tensor that the loop keeps: to learn a single batch by heart, it seems" if kept else ""
-    says += ": all the data at each step, it seems" if odd and not kept else ""
-    return Repeat(says, 1.0, times, distinct, "notice" if kept or odd else "fault")
+    shuffled = len(set(list(rows.orders)[-steps:])) > 1 and distinct == len(rows.hashes)
+    whole = not kept and (odd or shuffled or rows.is_a_data_set(distinct))
+    says += ": all the data at each step, it seems" if whole else ""
+    return Repeat(says, 1.0, times, distinct, "notice" if kept or whole else "fault")
 
 
 def _too_soon(rows: RowHistory) -> Repeat | None:
@@ -141,6 +155,9 @@ def _too_soon(rows: RowHistory) -> Repeat | None:
     share = distinct / rows.count
     if median(rows.epochs) >= BATCH_REPEATS["epoch"] or share >= BATCH_REPEATS["share"]:
         return None
+    if (times := rows.echoes) is not None:
+        echoed = f"each batch is learned from in {times} steps on end, and then no more"
+        return Repeat(echoed, 0.5, times, distinct, "notice")
     says = f"only {distinct:,} of {rows.count:,} rows served are different, and they come back after {gap:,.0f} rows, "
     return Repeat(f"{says}long before an epoch", 0.9, share, distinct)
 
@@ -150,7 +167,8 @@ def _cycle(rows: RowHistory) -> Repeat | None:
         return None
     says = f"the same {period} batches come again in the same order, for the third time: {rows.count:,} rows served "
     # numbers that were measured are often few, and need no shuffling
-    severity: Severity = "notice" if rows.measured and period > BATCH_REPEATS["period"] else "fault"
+    few = rows.measured and period > BATCH_REPEATS["period"]
+    severity: Severity = "notice" if few or rows.is_a_data_set(rows.distinct) else "fault"
     return Repeat(f"{says}are {rows.distinct:,} different ones", 0.85, period, rows.distinct, severity)
 
 
@@ -176,38 +194,75 @@ def duplicated(exam: Exam) -> Iterator[Finding]:
         if spelled(ids.numpy()) < math.log(4 * distinct):  # there are hardly more
             continue
         if distinct <= ROWS_DUPLICATED["share"] * len(ids) and not exam.is_all_the_data(distinct, len(ids)):
-            yield _duplicated(len(ids), distinct, f"{len(ids)} rows of the batch are only {distinct} different ones.")
+            says = f"{len(ids)} rows of the batch are only {distinct} different ones."
+            compared = exam.info.dropout_rate > 0 and not _row_by_row(exam.loss_gradients)
+            yield _duplicated(len(ids), distinct, says, compared=compared)
 
 
 @on_step(ROWS_DUPLICATED)
 def duplicated_in_steps(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    rule, rows = ROWS_DUPLICATED, len(history.rows.hashes)
-    distinct = len(set(history.rows.hashes))
+    rule, hashes = ROWS_DUPLICATED, _learned_from(record, history.rows.hashes)
+    rows, distinct = len(hashes), len(set(hashes))
+    if record.downhill:
+        history.rows_compared = watched.info.dropout_rate > 0 and not _row_by_row(record.downhill)
+    if not rows:
+        return
     few = rows >= rule["rows"] and distinct <= rule["share"] * rows
+    steps, times = history.times(f"{rule.slug} of"), history.counts[rule.slug] + few
+    history.counts[rule.slug] = times
     if (
         not few
         or record.is_drawn
         or history.rows.short is not None  # there are no more
         or watched.is_all_the_data(distinct, rows)
-        or history.times(rule.slug) != rule["steps"]
+        or times < rule["steps"]
+        or times < rule["most"] * steps
     ):
         return
-    says = f"{rows} rows of a step are only {distinct} different ones, for the third time."
+    says = f"{rows} rows of a step are only {distinct} different ones, in {times} of {steps} steps."
     known = history.rows.distinct
     fewer = known < rows and len(set(history.rows.batches)) >= rule["steps"]
     says += f" All steps so far have {known}, fewer than a batch: they are drawn from these." if fewer else ""
-    yield _duplicated(rows, distinct, says, record.number, fewer)
+    yield _duplicated(rows, distinct, says, record.number, fewer, history.rows_compared)
 
 
-def _duplicated(rows: int, distinct: int, says: str, step: int | None = None, drawn: bool = False) -> Finding:
+def _learned_from(record: StepRecord, hashes: list[int]) -> list[int]:
+    """Those of rows that have a label: copies without any fill a batch up."""
+    sources: list[Micro | Call] = [one for one in record.micros if one.ids is not None]
+    sources = sources or [one for one in record.calls if one.ids is not None]
+    taught: list[bool] = []
+    for one in sources:
+        labels = None if one.labels is None or one.labels.ndim != 2 else record.host(one.labels)
+        own = one.ids is not None and labels is not None and labels.shape == one.ids.shape
+        taught += (labels >= 0).any(1).tolist() if own and labels is not None else [True] * len(one.ids)  # type: ignore[arg-type]
+    return [h for h, has in zip(hashes, taught, strict=True) if has] if len(taught) == len(hashes) else hashes
+
+
+def _row_by_row(gradients: Sequence[LossGradient]) -> bool:
+    """Whether the loss is a sum over rows, each by itself: a cross-entropy of its own logits, to rounding."""
+    import torch
+
+    return bool(gradients) and all(
+        min(one.misfit, one.misfit_log_z) < ROUNDINGS * torch.finfo(one.dtype).eps or one.smoothing > 0
+        for one in gradients
+    )
+
+
+def _duplicated(
+    rows: int, distinct: int, says: str, step: int | None = None, drawn: bool = False, compared: bool = False
+) -> Finding:
     return ROWS_DUPLICATED.finding(
-        severity="notice" if drawn else "warning",
+        severity="notice" if drawn or compared else "warning",
         step=step,
         where="batch",
         says=says,
-        cause="sampling with replacement from a set smaller than a batch" if drawn else "",
-        fix="nothing, if there is no more data" if drawn else "",
-        sure=0.5 if drawn else 0.8 if step is None else 0.9,
+        cause="sampling with replacement from a set smaller than a batch"
+        if drawn
+        else "each row twice with other dropout, whose outputs the loss compares, it seems"
+        if compared
+        else "",
+        fix="nothing, if there is no more data" if drawn else "nothing, if that is meant" if compared else "",
+        sure=0.5 if drawn or compared else 0.8 if step is None else 0.9,
         evidence={"rows": rows, "distinct": distinct},
     )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FAMILY = "units"
 
 LOOKS = Threshold(3, "other rows at each: what no batch teaches is no matter of one batch")
+TURNS = Threshold(10, "a loop that chooses what it learns, by size or in turn, has come to each of ten parts by then")
 
 SLICE_UNTAUGHT = Rule(
     "slice-without-gradient",
@@ -26,10 +27,12 @@ SLICE_UNTAUGHT = Rule(
     equation=r"\bar W = \textstyle\sum_t \bar y_t x_t^\top:\; \bar W_{i\cdot} = 0 \Leftarrow \bar y_{t i} = 0,\;"
     r"\bar W_{\cdot j} = 0 \Leftarrow x_{t j} = 0",
     source="definition; reverse-mode differentiation",
-    threshold="exact zeros at {looks:g} looks in a row in a run of {units:g} units or more and {share:.0%} of them, "
-    "that as many single idle units as there are else would form by chance once in {chance:.0e}",
+    threshold="exact zeros at {looks:g} looks in a row, {turns:g} where the loop makes them after the backward pass, "
+    "in a run of {units:g} units or more and {share:.0%} of them, that as many single idle units as there are else "
+    "would form by chance once in {chance:.0e}",
     thresholds={
         "looks": LOOKS,
+        "turns": TURNS,
         "units": Threshold(8, "two or three neighbours may be idle by themselves"),
         "share": Threshold(0.1, "the least that is a head, or a part of a joint projection"),
         "chance": Threshold(1e9, "a thousand matrices at a thousand looks"),
@@ -78,17 +81,24 @@ def never_taught(watched: Watched, record: StepRecord, history: History) -> Iter
         looks, known = before.get((units.name, units.side), (0, units.idle))
         if known.shape == units.idle.shape:
             history.idle[units.name, units.side] = looks + 1, known & units.idle
-    lasting = [
-        units._replace(idle=history.idle[units.name, units.side][1])
-        for units in record.units
-        if history.idle.get((units.name, units.side), (0,))[0] >= LOOKS
-    ]
-    cut = next(filter(None, (_slice(units, record.number) for units in lasting)), None)
-    dead = next(filter(None, (_dead(units, record.number) for units in lasting if cut is None)), None)
+    lasting = list(_lasting(record, history))
+    cut = next(filter(None, (_slice(*one, record.number) for one in lasting)), None)
+    dead = next(filter(None, (_dead(*one, record.number) for one in lasting if cut is None)), None)
     yield from filter(None, [cut, dead])
 
 
-def _slice(units: IdleUnits, step: int) -> Finding | None:
+def _lasting(record: StepRecord, history: History) -> Iterator[tuple[IdleUnits, int, bool]]:
+    """Units that were idle long enough, at how many looks, and whether the loop makes them so after its last pass."""
+    after_pass = {(one.name, one.side): one.idle for one in record.idle_after_pass or ()}
+    for units in record.units or ():
+        looks, idle = history.idle.get((units.name, units.side), (0, units.idle))
+        by_loss = after_pass.get((units.name, units.side))
+        made = by_loss is None or bool((idle & ~by_loss).any())
+        if looks >= (TURNS if made else LOOKS):
+            yield units._replace(idle=idle), looks, made
+
+
+def _slice(units: IdleUnits, looks: int, made: bool, step: int) -> Finding | None:
     from limpid.doctor.idle_units import longest_run
 
     rule, all_units, idle = SLICE_UNTAUGHT, len(units.idle), int(units.idle.sum())
@@ -101,27 +111,28 @@ def _slice(units: IdleUnits, step: int) -> Finding | None:
         return None
     last = first + length - 1
     why = "the loss does not depend on them" if units.side == "outputs" else "they are 0 in every row"
+    why = "what the loop does to gradients after its backward pass leaves them out" if made else why
     return rule.finding(
         severity="fault",
         step=step,
         where=units.name,
         says=f"{units.side} {first} … {last} of {all_units} of {units.name} have a gradient of exactly 0 at "
-        f"{LOOKS:g} looks in a row: {why}, and {length / all_units:.0%} of the matrix is not trained.",
+        f"{looks} looks in a row: {why}, and {length / all_units:.0%} of the matrix is not trained.",
         sure=0.95,
         evidence={"side": units.side, "first": first, "last": last, "units": all_units, "idle": idle},
     )
 
 
-def _dead(units: IdleUnits, step: int) -> Finding | None:
+def _dead(units: IdleUnits, looks: int, made: bool, step: int) -> Finding | None:
     rule, share = UNITS_DEAD, float(units.idle.double().mean())
-    if units.side != "outputs" or len(units.idle) < rule["units"] or share <= rule["half"]:
+    if made or units.side != "outputs" or len(units.idle) < rule["units"] or share <= rule["half"]:
         return None
     return rule.finding(
         severity="warning" if share > rule["most"] else "notice",
         step=step,
         where=units.name,
         says=f"{int(units.idle.sum())} of {len(units.idle)} outputs of {units.name} have a gradient of exactly 0 at "
-        f"{LOOKS:g} looks in a row: they are 0 for every token, and do not learn.",
+        f"{looks} looks in a row: they are 0 for every token, and do not learn.",
         sure=0.85,
         evidence={"units": len(units.idle), "dead": share},
     )

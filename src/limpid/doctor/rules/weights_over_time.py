@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
@@ -24,8 +26,14 @@ WEIGHTS_PUT_BACK = Rule(
     r"go on}",
     source="definition; documentation of torch.nn.Module.load_state_dict",
     threshold="exact: elements of three tensors equal, to the bit, those at the beginning of the same earlier step, "
-    "{times:g} times, where updates had moved them, the optimizer kept its own state and its rate is not lower",
-    thresholds={"times": Threshold(2, "once may be a restart; a rollback that lowers the rate is meant")},
+    "{times:g} times, where updates had moved them, the optimizer kept its own state and its rate is not lower; a "
+    "notice where the {losses:g} losses before were not lower than those after the earlier step by {sure:g} standard "
+    "errors",
+    thresholds={
+        "times": Threshold(2, "once may be a restart; a rollback that lowers the rate is meant"),
+        "losses": Threshold(8, "enough for their scatter, few enough to be of one place"),
+        "sure": Threshold(2, "who goes back to the best weights has lost nothing by the updates in between"),
+    },
     cost="eight elements of three tensors per update",
     needs=(Probe.WEIGHTS_KEPT,),
     cause="a checkpoint that is loaded inside the loop, at each epoch, instead of before it",
@@ -83,29 +91,44 @@ ZERO_AND_STAYS = Rule(
 
 @on_step(WEIGHTS_PUT_BACK)
 def back_where_they_were(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    rule, start = WEIGHTS_PUT_BACK, record.began_before
+    rule, start, begun = WEIGHTS_PUT_BACK, record.began_before, history.steps_begun
     rate = max(record.group_rates.values(), default=0.0)
-    history.rates_begun.setdefault(record.number, rate)
-    if len(history.rates_begun) > 4096:
-        history.rates_begun.pop(next(iter(history.rates_begun)))
+    begun.setdefault(record.number, (rate, math.nan if record.loss is None else record.loss))
+    if len(begun) > 4096:
+        begun.pop(next(iter(begun)))
     if (
         start is None
         or record.optimizer_count <= start.counted
-        or rate < 0.99 * history.rates_begun.get(start.step, rate)
+        or rate < 0.99 * begun.get(start.step, (rate, math.nan))[0]
     ):
         return
+    history.losses_by_return += _had_learned(history, start.step, record.number)
     times = history.times(f"{rule.slug} {start.step}")
-    if times == rule["times"]:
-        lost = record.number - start.step
+    if times >= rule["times"]:
+        lost, learned = record.number - start.step, history.losses_by_return >= rule["times"]
         yield rule.finding(
-            severity="warning",
+            severity="warning" if learned else "notice",
             step=record.number,
             where="model",
             says=f"the weights are again, to the bit, those that step {start.step} began with, for the second time, "
-            f"while the optimizer goes on: the {lost:,} updates since then are thrown away.",
-            sure=0.9,
+            f"while the optimizer goes on: the {lost:,} updates since then are thrown away"
+            + ("." if learned else ", by which the loss had not become lower."),
+            cause="" if learned else "a return to the best weights so far, it seems",
+            fix="" if learned else "nothing, if that is meant",
+            sure=0.9 if learned else 0.5,
             evidence={"as_at_step": start.step, "updates_lost": lost, "times": times},
         )
+
+
+def _had_learned(history: History, start: int, now: int) -> bool:
+    """Whether the losses before a return are surely lower than those after the step to which it goes."""
+    count = int(WEIGHTS_PUT_BACK["losses"])
+    groups = [range(start, min(start + count, now)), range(max(now - count, start), now)]
+    then, last = ([x for i in group if (x := history.steps_begun.get(i, (0.0, math.nan))[1]) == x] for group in groups)
+    if min(len(then), len(last)) < 2:
+        return True  # nobody knows
+    error = math.sqrt(variance(then) / len(then) + variance(last) / len(last))
+    return fmean(then) - fmean(last) > WEIGHTS_PUT_BACK["sure"] * error
 
 
 @on_step(AVERAGE_OFF_SCALE)
