@@ -68,8 +68,10 @@ SCORES_NOT_SCALED = Rule(
     equation=r"r = \mathrm{Var}(q \cdot k\, s) / (\mathrm{Var}\, q\, \mathrm{Var}\, k) = d_h s^2 = 1",
     source="Vaswani et al. 2017, eq. 1 and footnote 4, arXiv:1706.03762",
     threshold="d_h s² below {low:g} or above {high:g}, s measured as scores over products; a notice where queries and "
-    "keys are normed or the factor is declared in the configuration, a warning for trained weights",
+    "keys are normed, the factor is declared in the configuration, or lies in the weights (Var q / Var k makes up "
+    "for it within a factor of {folded:g}), and for trained weights, which have learned to live with theirs",
     thresholds={
+        "folded": Threshold(2, "fresh queries of few rows scatter; a factor that is missing is off by d_h"),
         "low": Threshold(0.8, "exact but for soft caps, which take a few per cent off large scores"),
         "high": Threshold(1.25, "the same, the other way round"),
     },
@@ -140,14 +142,16 @@ def not_scaled(exam: Exam) -> Iterator[Finding]:
         return
     index, worst = max(off, key=lambda entry: abs(math.log(max(entry[1].ratio, 1e-30))))
     d, blocks = worst.query.shape[-1], exam.info.blocks
-    why, chosen = _which_factor(exam, worst), _chosen(exam, worst)
+    why, trained = _which_factor(exam, worst), not fresh(exam.info)
+    chosen = trained or _chosen(exam, worst)
+    meant = "they were trained with it, it seems" if trained else "queries and keys are normed or made for it, it seems"
     yield rule.finding(
-        severity="notice" if chosen else "fault" if fresh(exam.info) else "warning",
+        severity="notice" if chosen else "fault",
         where=blocks[min(index, len(blocks) - 1)][0] if blocks else "attention",
         says=f"Var(scores)/(Var q · Var k) = {worst.ratio:.3g} instead of 1 in {len(off)} of {len(seen)} attentions "
         f"(d_head = {d}, factor {worst.factor:.4g}, expected {1 / math.sqrt(d):.4g}): {why}.",
-        cause=why + (", on purpose: queries and keys are normed or the configuration says so" if chosen else ""),
-        fix="nothing" if chosen else "",
+        cause=f"{why}; {meant}" if chosen else why,
+        fix="nothing, if these weights were trained with that factor" if trained else "nothing" if chosen else "",
         sure=0.5 if chosen else 0.95,
         refuted_by=f"a factor of {1 / math.sqrt(d):.4g}",
         evidence={
@@ -171,11 +175,14 @@ def _which_factor(exam: Exam, scores: AttentionScores) -> str:
 
 
 def _chosen(exam: Exam, scores: AttentionScores) -> bool:
-    """Whether the factor is meant: queries are normed, or the configuration declares it."""
+    """Whether it is meant: queries are normed, the configuration declares it, or fresh weights make up for it."""
     names = ("query_pre_attn_scalar", "attention_multiplier", "attn_scale", "scale_attn_by_inverse_layer_idx")
     declared = exam.info.declared(*names)
     known = exam.info.declared("model_type") in ("t5", "gpt_neo")
-    return scores.normed or declared not in (None, False) or known
+    spread = [float(x.float().var()) for x in (scores.query, scores.key)]
+    folded = scores.ratio * spread[0] / max(spread[1], 1e-30)  # T5 draws its queries smaller by √d_head
+    made = 1 / SCORES_NOT_SCALED["folded"] < folded < SCORES_NOT_SCALED["folded"]
+    return scores.normed or declared not in (None, False) or known or made
 
 
 @on_step(ATTENTION_SCORES_LARGE, asks="attentions")
