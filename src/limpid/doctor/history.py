@@ -101,6 +101,7 @@ class History:
     restarts: int = 0  # times that this count went back and the rate jumped with it
     steps_apart: Counter[bool] = field(default_factory=Counter)  # by whether weights moved without an evaluation
     idle: dict[tuple[str, str], tuple[int, Tensor]] = field(default_factory=dict)  # matrix, side: looks, units
+    drops: bool = False  # whether the loop sets gradients to 0 and leaves the others as they are
     idle_looks: Counter[int] = field(default_factory=Counter)  # at gradients of optimizers that never stepped
     scheduled: dict[int, list[tuple[tuple[float, ...], tuple[float, ...]]]] = field(
         default_factory=lambda: defaultdict(list)
@@ -118,7 +119,7 @@ class History:
     own_token: tuple[bool, bool] | None = None  # whether outputs depend on their own token, on later ones; if asked
     last_targets: tuple[int, float] | None = None  # how many, and the mean of their cubes
     steps_begun: dict[int, tuple[float, float]] = field(default_factory=dict)  # largest rate and loss, by step
-    losses_by_return: int = 0  # returns to earlier weights by which a lower loss was lost
+    lost_by_return: int = 0  # returns to earlier weights that nothing measured speaks for
     copies: list[WeightCopy] | None = None  # of the model, once looked for
     measures: list[float] = field(default_factory=list)  # that a schedule was told
     token_counts: Counter[int] = field(default_factory=Counter)  # of sampled steps, but for the edges of rows

@@ -32,6 +32,7 @@ class PassGradients:
         self.factors: list[Tensor] = []  # of each gap, (tensor,): what the gradients there were multiplied by
         self.weights_moved = False  # the passes were not made at one point
         self.used = False  # the update is made with what the last pass left, not with gradients made of several
+        self.dropped: bool | None = None  # after the last pass some were set to 0, the others left; None if none were
         self.scaled: float | None = None  # what gradients are multiplied by after the last pass, if known
         self._left: list[Tensor] = []  # gradients after the last pass
         self._weights: list[Tensor] = []
@@ -61,12 +62,14 @@ class PassGradients:
         """The update, or clipping, is about to use the gradients: those that the last pass left, but for one factor?"""
         if not self._left or self.scaled is not None:
             return
-        factors = _factors(self._left, self._gradients())
+        now = self._gradients()
+        self.dropped = _dropped(self._left, now)
+        factors = _factors(self._left, now)
         known = factors[~factors.isnan()]
         if known.numel() and float(known.max() - known.min()) <= SAME * float(known.abs().max()):
             self.scaled = float(known.mean())
         if self.factors:
-            kept = [(a, b) for a, b in zip(self._left, self._gradients(), strict=True) if bool(a.any())]
+            kept = [(a, b) for a, b in zip(self._left, now, strict=True) if bool(a.any())]
             cosines = [float(torch.cosine_similarity(a, b, dim=0)) for a, b in kept]
             self.used = bool(cosines) and min(cosines) > 1 - PARALLEL
 
@@ -77,6 +80,16 @@ class PassGradients:
             else sample(p.grad, ELEMENTS).float().clone()
             for p in self.parameters.values()
         ]
+
+
+def _dropped(before: Sequence[Tensor], after: Sequence[Tensor]) -> bool | None:
+    """Whether elements that became 0 are all that changed, but for one factor; None where none became 0."""
+    a, b = torch.cat(list(before)), torch.cat(list(after))
+    kept = b != 0
+    if not bool((a[~kept] != 0).any()):
+        return None
+    (factor,) = _factors([a[kept]], [b[kept]])
+    return not bool(factor.isnan())
 
 
 def _factors(before: Sequence[Tensor], after: Sequence[Tensor]) -> Tensor:

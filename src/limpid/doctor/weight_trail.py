@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from limpid.doctor.devices import joined, together
+from limpid.doctor.rules.weights_over_time import WEIGHTS_PUT_BACK
 from limpid.doctor.weights import sample
 
 FEW = 8
@@ -89,7 +90,7 @@ class WeightTrail:
             key = now.numpy().tobytes()
             away = self.kept is not None and not torch.equal(now, kept)
             before = self._started.get(key) if away else None
-            if before is not None and before.step > self._first and _few_values(now):
+            if before is not None and before.step > self._first and _at_bounds(now[now != kept]):
                 before = None
             if len(self._started) < MOST:
                 self._first = min(self._first, step)
@@ -104,9 +105,9 @@ class WeightTrail:
         return bool(((now - kept).abs() > ROUNDINGS * torch.finfo(torch.float32).eps * largest).any())
 
 
-def _few_values(now: Tensor) -> bool:
-    """Whether half of the elements have the size of another: weights at a bound, or of a few levels, are soon again."""
-    return 2 * len(now.abs().unique()) <= len(now)
+def _at_bounds(moved: Tensor) -> bool:
+    """Whether what changed since the update is few elements, or of few sizes: clipped to a bound, or rounded."""
+    return len(moved) < WEIGHTS_PUT_BACK["few"] or 2 * len(moved.abs().unique()) <= len(moved)
 
 
 def _outside(now: Tensor, last: Tensor, low: Tensor, high: Tensor) -> Outside | None:

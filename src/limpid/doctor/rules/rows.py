@@ -43,7 +43,8 @@ BATCH_REPEATS = Rule(
     "one, and of measured numbers "
     "where "
     "more than {period:g} come again in order); never where the data is known to have no more rows, a quarter of all "
-    "rows that there can be has been served, or rows are answers that were drawn for several updates",
+    "rows that there can be has been served, or rows are answers that were drawn for several updates; a notice where "
+    "they have rewards or advantages",
     thresholds={
         "steps": Threshold(3, "64-bit hashes of n rows repeat by chance with n²/2^65; twice may be a retry"),
         "share": Threshold(0.5, "the second epoch of a run serves each row twice"),
@@ -121,8 +122,9 @@ def repeats(watched: Watched, record: StepRecord, history: History) -> Iterator[
         return
     repeat = _same_batch(rows) or _too_soon(rows) or _cycle(rows) or _few(rows)
     if repeat is not None:
+        rewarded = any(micro.is_rewarded for micro in record.micros)  # several updates on what a policy did
         yield BATCH_REPEATS.finding(
-            severity=repeat.severity,
+            severity="notice" if rewarded else repeat.severity,
             step=record.number,
             where="data",
             says=f"{repeat.says}.",

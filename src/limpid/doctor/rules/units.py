@@ -38,7 +38,7 @@ SLICE_UNTAUGHT = Rule(
         "chance": Threshold(1e9, "a thousand matrices at a thousand looks"),
     },
     cost="eight columns and rows of each gradient on sampled steps, and all of those that are 0 there",
-    needs=(Probe.PARAMETERS, Probe.UNITS),
+    needs=(Probe.PARAMETERS, Probe.UNITS, Probe.PASSES),
     cause="a part of the output is detached, overwritten or never read, or a part of the input is masked away",
     fix="look at where this part of the output goes, or this part of the input comes from; freeze it if that is meant",
     refuted_by="one element of this slice with a gradient",
@@ -76,6 +76,8 @@ def never_taught(watched: Watched, record: StepRecord, history: History) -> Iter
         return
     if any(ids.shape[1] == 1 for ids in record.token_ids):  # scores of one key are no choice: nothing to learn there
         return
+    if record.passes is not None and record.passes.dropped is not None:
+        history.drops = record.passes.dropped
     before, history.idle = history.idle, {}
     for units in record.units:
         looks, known = before.get((units.name, units.side), (0, units.idle))
@@ -94,6 +96,8 @@ def _lasting(record: StepRecord, history: History) -> Iterator[tuple[IdleUnits, 
         looks, idle = history.idle.get((units.name, units.side), (0, units.idle))
         by_loss = after_pass.get((units.name, units.side))
         made = by_loss is None or bool((idle & ~by_loss).any())
+        if made and "backward" in record.events and not history.drops:  # what is left out may be owed to later steps
+            continue
         if looks >= (TURNS if made else LOOKS):
             yield units._replace(idle=idle), looks, made
 

@@ -27,10 +27,12 @@ WEIGHTS_PUT_BACK = Rule(
     source="definition; documentation of torch.nn.Module.load_state_dict",
     threshold="exact: elements of three tensors equal, to the bit, those at the beginning of the same earlier step, "
     "{times:g} times, where updates had moved them, the optimizer kept its own state and its rate is not lower; a "
-    "notice where the {losses:g} losses before were not lower than those after the earlier step by {sure:g} standard "
-    "errors",
+    "notice where an evaluation came before and the {losses:g} losses before it were not lower than those after the "
+    "earlier step by {sure:g} standard errors, or where they were higher by as many; elements that change are {few:g} "
+    "or more, and of many sizes: at a bound, or of few levels, they are soon what they were",
     thresholds={
         "times": Threshold(2, "once may be a restart; a rollback that lowers the rate is meant"),
+        "few": Threshold(3, "an update moves nearly all"),
         "losses": Threshold(8, "enough for their scatter, few enough to be of one place"),
         "sure": Threshold(2, "who goes back to the best weights has lost nothing by the updates in between"),
     },
@@ -102,33 +104,35 @@ def back_where_they_were(watched: Watched, record: StepRecord, history: History)
         or rate < 0.99 * begun.get(start.step, (rate, math.nan))[0]
     ):
         return
-    history.losses_by_return += _had_learned(history, start.step, record.number)
+    gained = _gained(history, start.step, record.number)
+    # an evaluation may have chosen these weights; without one only a loss that rose may have
+    history.lost_by_return += gained > rule["sure"] if record.after_evaluation else not gained < -rule["sure"]
     times = history.times(f"{rule.slug} {start.step}")
     if times >= rule["times"]:
-        lost, learned = record.number - start.step, history.losses_by_return >= rule["times"]
+        lost, accused = record.number - start.step, history.lost_by_return >= rule["times"]
         yield rule.finding(
-            severity="warning" if learned else "notice",
+            severity="warning" if accused else "notice",
             step=record.number,
             where="model",
             says=f"the weights are again, to the bit, those that step {start.step} began with, for the second time, "
             f"while the optimizer goes on: the {lost:,} updates since then are thrown away"
-            + ("." if learned else ", by which the loss had not become lower."),
-            cause="" if learned else "a return to the best weights so far, it seems",
-            fix="" if learned else "nothing, if that is meant",
-            sure=0.9 if learned else 0.5,
+            + ("." if accused else ", by which the loss had not become lower."),
+            cause="" if accused else "a return to the best weights so far, it seems",
+            fix="" if accused else "nothing, if that is meant",
+            sure=0.9 if accused else 0.5,
             evidence={"as_at_step": start.step, "updates_lost": lost, "times": times},
         )
 
 
-def _had_learned(history: History, start: int, now: int) -> bool:
-    """Whether the losses before a return are surely lower than those after the step to which it goes."""
+def _gained(history: History, start: int, now: int) -> float:
+    """By how many standard errors the losses before a return are lower than those after the step to which it goes."""
     count = int(WEIGHTS_PUT_BACK["losses"])
     groups = [range(start, min(start + count, now)), range(max(now - count, start), now)]
     then, last = ([x for i in group if (x := history.steps_begun.get(i, (0.0, math.nan))[1]) == x] for group in groups)
     if min(len(then), len(last)) < 2:
-        return True  # nobody knows
+        return 0.0
     error = math.sqrt(variance(then) / len(then) + variance(last) / len(last))
-    return fmean(then) - fmean(last) > WEIGHTS_PUT_BACK["sure"] * error
+    return (fmean(then) - fmean(last)) / max(error, 1e-30)
 
 
 @on_step(AVERAGE_OFF_SCALE)
