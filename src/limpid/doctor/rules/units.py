@@ -27,9 +27,9 @@ SLICE_UNTAUGHT = Rule(
     equation=r"\bar W = \textstyle\sum_t \bar y_t x_t^\top:\; \bar W_{i\cdot} = 0 \Leftarrow \bar y_{t i} = 0,\;"
     r"\bar W_{\cdot j} = 0 \Leftarrow x_{t j} = 0",
     source="definition; reverse-mode differentiation",
-    threshold="exact zeros at {looks:g} looks in a row, {turns:g} where the loop makes them after the backward pass, "
-    "in a run of {units:g} units or more and {share:.0%} of them, that as many single idle units as there are else "
-    "would form by chance once in {chance:.0e}",
+    threshold="exact zeros at {looks:g} looks in a row, {turns:g} where the loop makes them after the backward pass "
+    "and leaves the rest of the gradient as it was, in a run of {units:g} units or more and {share:.0%} of them, "
+    "that as many single idle units as there are else would form by chance once in {chance:.0e}",
     thresholds={
         "looks": LOOKS,
         "turns": TURNS,
