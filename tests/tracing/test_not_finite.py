@@ -79,13 +79,17 @@ def assert_nothing_that_follows_agrees(step) -> None:
         assert math.isfinite(check.worst)
 
 
+EVERYWHERE = [
+    *(f"before/{name}" for name in WEIGHTS),
+    *(f"before/{kind}/{name}" for name in WEIGHTS for kind in "mv"),
+    *(f"any/{name}" for name in [*FORWARD, *GRADIENTS]),
+]
+
+
 @pytest.mark.parametrize(
-    ("place", "value"),
+    ("place", "value", "precision"),
     [
-        *((f"before/{name}", "nan") for name in WEIGHTS),
-        *((f"before/{kind}/{name}", "nan") for name in WEIGHTS for kind in "mv"),
-        *((f"any/{name}", "nan") for name in FORWARD),
-        *((f"any/{name}", "nan") for name in GRADIENTS),
+        *((place, "nan", precision) for place, precision in zip(EVERYWHERE, itertools.cycle(PRECISIONS), strict=False)),
         *itertools.product(
             (
                 "before/embed.tokens.weight", "before/blocks.0.mlp.gate.weight", "before/m/final_norm.weight",
@@ -94,10 +98,10 @@ def assert_nothing_that_follows_agrees(step) -> None:
                 "any/grad(blocks.0.mlp.hidden)", "any/grad(blocks.0.attention.value.weight)",
             ),
             ("inf", "-inf"),
+            PRECISIONS,
         ),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("precision", PRECISIONS)
 def test_one_number_gone_wrong_is_named_exactly(
     place: str, value: str, precision: str, recorded, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -58,10 +59,15 @@ class Loop:
         return doctor.description
 
 
-def said(change: Callable[[Loop], Any], part: str) -> str:
+@functools.cache
+def described(change: Callable[[Loop], Any]) -> Description:
     loop = Loop()
     change(loop)
-    return "\n".join(loop.run().of(part))
+    return loop.run()
+
+
+def said(change: Callable[[Loop], Any], part: str) -> str:
+    return "\n".join(described(change).of(part))
 
 
 def masked(loop: Loop) -> None:
