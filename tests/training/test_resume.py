@@ -133,7 +133,10 @@ def test_a_step_behind_a_damaged_checkpoint_is_opened_from_the_one_before(run: R
     flip(run.checkpoint(7) / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"damaged.*`limpid trace runs/run@6 --step 8` opens the step from there"):
         recorded("run", 8, None)
-    from_before = Record(recorded("run@6", 8, None))
+    file, now = recorded("run@6", 8, None)
+    assert now
+    assert recorded("run@6", 8, None) == (file, False)
+    from_before = Record(file)
     weights = read_weights(Checkpoint(run, 8), run.read_config().model)
     assert all(np.array_equal(from_before.stored(f"after/{name}"), weight) for name, weight in weights.items())
 

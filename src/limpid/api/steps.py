@@ -33,4 +33,5 @@ def trace(
     from limpid.tracing import Trace
     from limpid.training.opening import recorded
 
-    return Trace.open(recorded(what, step, text, output, reporter.progress), report=reporter.progress)
+    file, now = recorded(what, step, text, output, reporter.progress)
+    return Trace.open(file, report=reporter.progress, whole=now)

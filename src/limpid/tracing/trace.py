@@ -48,16 +48,29 @@ class Trace:
     trace.step.verdict; trace.array("blocks.0.attention.scores", (0, 1)); trace.explain("logits", (0, 3, 7))
     """
 
-    def __init__(self, record: Record, *, on_disk: bool = True, report: Report = SILENT.progress) -> None:
-        self.record, self.on_disk, self.report = record, on_disk, report
+    def __init__(
+        self, record: Record, *, on_disk: bool = True, report: Report = SILENT.progress, whole: bool = False
+    ) -> None:
+        self.record, self.on_disk, self.report, self.whole = record, on_disk, report, whole
 
     @classmethod
-    def open(cls, record: str | Path | Record, *, on_disk: bool = True, report: Report = SILENT.progress) -> Trace:
-        """Open a recorded step; with `on_disk` what came of it is kept beside it; `report` hears how far redoing it is.
+    def open(
+        cls,
+        record: str | Path | Record,
+        *,
+        on_disk: bool = True,
+        report: Report = SILENT.progress,
+        whole: bool = False,
+    ) -> Trace:
+        """Open a recorded step.
 
+        on_disk  what comes of it is kept beside it
+        report   hears how far redoing it is
+        whole    this process has just written the file and its hash, which is then not formed a second time
         Raises  CheckpointError when the file is not a whole recorded step
         """
-        return cls(record if isinstance(record, Record) else Record(Path(record)), on_disk=on_disk, report=report)
+        found = record if isinstance(record, Record) else Record(Path(record))
+        return cls(found, on_disk=on_disk, report=report, whole=whole)
 
     def __repr__(self) -> str:
         meta = self.record.meta
@@ -90,11 +103,12 @@ class Trace:
             found: StepDocument = from_json(StepDocument, kept)
             return found
         with ThreadPoolExecutor(1) as beside:
-            whole = beside.submit(self.record.require_whole)
+            checked = None if self.whole else beside.submit(self.record.require_whole)
             try:
                 made = document(verify_record(self.record, self.report))
             finally:
-                whole.result()  # before all that a damaged file leads to
+                if checked is not None:
+                    checked.result()  # before all that a damaged file leads to
         if self.on_disk:
             cache.write(self.record.path, to_json(made))
         return made

@@ -38,19 +38,19 @@ def recorded(
     text: str | None = None,
     output: str | Path | None = None,
     progress: Report | None = None,
-) -> Path:
-    """The file of the step asked for, recorded now if it was not before."""
+) -> tuple[Path, bool]:
+    """The file of the step asked for, and whether it was recorded now, because it was not before."""
     source = open_source(what)
     if isinstance(source, RecordedStep):
         given = {"--step": step is not None, "--text": text is not None, "--output": output is not None}
         for option, is_given in given.items():
             if is_given:
                 raise ConfigError(f"{what} is one recorded step: leave out {option}")
-        return source.path
+        return source.path, False
     if text is not None:
         if step is not None:
             raise ConfigError("--text takes a step of its own on that text: leave out --step")
-        return _of_text(find_model(what), text, None if output is None else user_path(output))
+        return _of_text(find_model(what), text, None if output is None else user_path(output)), True
     if isinstance(source, ModelFolder | Adapted):
         way = command("limpid", "trace", what, "--text", "To be or not")
         raise ConfigError(
@@ -65,7 +65,7 @@ def recorded(
         number = min(number, steps[-1]) if steps and steps[-1] else number
     place = run.recorded_step(number) if output is None else user_path(output)
     if output is None and number >= 1 and place.is_file():
-        return place
+        return place, False
     require_new_or_recorded(place)
     if not os.access(run.path, os.W_OK) and output is None:
         way = command("limpid", "trace", what, "--step", number, "--output", "FILE.safetensors")
@@ -74,7 +74,7 @@ def recorded(
     with unsearched():
         from limpid.training.replay import record_past
 
-    return record_past(run, number, progress, at=begun, file=place)
+    return record_past(run, number, progress, at=begun, file=place), True
 
 
 def _memory(config: TrainConfig) -> int:
