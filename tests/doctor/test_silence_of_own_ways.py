@@ -202,3 +202,25 @@ def test_a_factor_that_weights_were_made_for(small: bool, trained: bool, severit
             tuned.step()
     doctor = looped(model, 1, batch, mean_loss, torch.optim.SGD(model.parameters(), 1e-3))
     assert [one.severity for one in doctor.findings if one.rule == "scores-not-scaled"] == [severity]
+
+
+@pytest.mark.parametrize("rises", [True, False])
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_rate_that_is_zero_until_moments_are_there(rises: bool, by_hand: bool) -> None:
+    model = net(6, 16, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.0 if by_hand else 1e-2)
+    shape = lambda step: float(rises and step >= 10)  # noqa: E731
+    schedule = None if by_hand else torch.optim.lr_scheduler.LambdaLR(optimizer, shape)
+    with limpid.watch(model, optimizer, scheduler=schedule, say=False) as doctor:
+        for step in range(24):
+            given = table()
+            loss = squared(model, given)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if schedule is not None:
+                schedule.step()
+            elif rises and step >= 9:
+                optimizer.param_groups[0]["lr"] = 1e-2
+            doctor.step(loss, given)
+    assert ("learning-rate-zero" in alarms(doctor)) != rises

@@ -23,6 +23,9 @@ PER_EPOCH = ("StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "Pol
 """Schedules that many advance once per epoch: whether these advance with every update is only seen in the loop."""
 
 ZEROS = Threshold(5, "a warm-up may begin with one update at 0, and a schedule end with one")
+LATER = Threshold(20, "who lets moments fill first sets the rate by hand after some updates")
+AHEAD = 1000
+"""Updates for which a schedule whose rate is 0 is run ahead."""
 
 LEARNING_RATE_ZERO = Rule(
     "learning-rate-zero",
@@ -31,8 +34,8 @@ LEARNING_RATE_ZERO = Rule(
     equation=r"\textstyle\sum_t \eta_t = 0",
     source="definition",
     threshold="exact: 0 at every planned update, or for every group at {steps:g} steps in a row with no other rate "
-    "before",
-    thresholds={"steps": ZEROS},
+    "before, {later:g} where no schedule tells what comes; a notice where it rises later",
+    thresholds={"steps": ZEROS, "later": LATER},
     cost="none",
     needs=(Probe.SCHEDULE, Probe.EVENTS, Probe.LOG),
     cause="rate, warm-up or schedule give 0",
@@ -94,11 +97,16 @@ def zero_to_the_end(exam: Exam) -> Iterator[Finding]:
 def zero_for_some_steps(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if not record.has_rates:
         return
-    if history.in_a_row(LEARNING_RATE_ZERO.slug, history.rates[-1] == 0) != ZEROS:
+    zeros = history.in_a_row(LEARNING_RATE_ZERO.slug, history.rates[-1] == 0)
+    if zeros not in (ZEROS, LATER):
         return
     peak = history.top_rate
     if peak == 0:
-        yield _zero(record.number, f"at each of the last {ZEROS:g} steps", int(ZEROS))
+        coming = watched.rates_to_come(AHEAD)
+        if coming is not None or zeros == LATER:
+            yield _zero(record.number, f"at each of the last {zeros} steps", zeros, rises=any(coming or ()))
+    elif zeros == LATER:
+        return
     elif not watched.total_steps or record.number < SCHEDULE_ENDS_EARLY["before"] * watched.total_steps:
         yield SCHEDULE_ENDS_EARLY.finding(
             severity="warning",
@@ -112,12 +120,15 @@ def zero_for_some_steps(watched: Watched, record: StepRecord, history: History) 
         )
 
 
-def _zero(step: int | None, when: str, steps: int) -> Finding:
+def _zero(step: int | None, when: str, steps: int, rises: bool = False) -> Finding:
     return LEARNING_RATE_ZERO.finding(
-        severity="fault",
+        severity="notice" if rises else "fault",
         step=step,
         where="every parameter group",
-        says=f"the learning rate is 0 {when}: nothing can change.",
+        says=f"the learning rate is 0 {when}: " + ("its schedule raises it later." if rises else "nothing can change."),
+        cause="moments that are to fill first, it seems" if rises else "",
+        fix="nothing, if that is meant" if rises else "",
+        sure=0.5 if rises else 1.0,
         evidence={"steps": steps},
     )
 
