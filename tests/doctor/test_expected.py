@@ -155,11 +155,14 @@ def test_it_is_read_from_a_file_by_parts(tmp_path: Path) -> None:
     ("given", "says"),
     [
         ({"clips": 1.0}, "nothing that can be expected of a loop is called 'clips': clip is meant, perhaps"),
-        ({"clip": "yes"}, "expected clip is 'yes': it takes a number or false"),
+        ({"clip": "yes"}, "expected clip is 'yes': it takes a number from 0 on, or false"),
+        ({"clip": -1}, "expected clip is -1: it takes a number from 0 on, or false"),
+        ({"rate": 1e-3, "update": {"rate": 2e-3}}, "expected rate is said twice, 0.001 and 0.002: leave one of them"),
+        ({"labels": {"rate": 1e-3}}, "expected rate stands under [labels], and is of the update: move it there"),
         ({"reads": "future"}, 'expected reads is \'future\': it takes "past", "both sides" or "own place"'),
         ({"betas": [0.9]}, "expected betas is [0.9]: it takes two numbers"),
         ({"betas": [0.9, float("nan")]}, "expected betas is [0.9, nan]: it takes two numbers"),
-        ({"rate": {}}, "expected rate is {}: it takes a number, or a table of words and numbers"),
+        ({"rate": {}}, "expected rate is {}: it takes a number from 0 on, or a table of words and such"),
         ({"schedule": "linear"}, "expected schedule is judged with rate, of which nothing is said: say it, too"),
         ({"warmup": 10}, "expected warmup is judged with schedule, of which nothing is said"),
         (

@@ -79,10 +79,10 @@ class Expected:
         """
         table = dict(given) if isinstance(given, Mapping) else _from_file(user_path(given))
         flat: dict[str, Any] = {}
-        for name, value in table.items():
-            flat |= value if name in PARTS and isinstance(value, Mapping) else {name: value}
-        for name, value in flat.items():
-            _check(name, value)
+        for name, value, part in _entries(table):
+            _check(name, value, part)
+            if flat.setdefault(name, value) != value:
+                raise ConfigError(f"expected {name} is said twice, {flat[name]!r} and {value!r}: leave one of them out")
         for name, needed in NEEDS.items():
             if name in flat and needed not in flat:
                 raise ConfigError(f"expected {name} is judged with {needed}, of which nothing is said: say it, too")
@@ -137,10 +137,21 @@ def _from_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} holds nothing that is expected of a loop: {why}; write a TOML file") from error
 
 
-def _check(name: str, value: Any) -> None:
+def _entries(table: Mapping[str, Any]) -> Iterator[tuple[str, Any, str | None]]:
+    """What is said by name, and under which part it stands, if under any."""
+    for name, value in table.items():
+        if name in PARTS and isinstance(value, Mapping):
+            yield from ((inner, one, name) for inner, one in value.items())
+        else:
+            yield name, value, None
+
+
+def _check(name: str, value: Any, part: str | None) -> None:
     if name not in KEYS:
         near = difflib.get_close_matches(name, KEYS, 1)
         hint = f"{near[0]} is meant, perhaps" if near else f"there are {', '.join(KEYS)}"
         raise ConfigError(f"nothing that can be expected of a loop is called {name!r}: {hint}")
+    if part not in (None, KEYS[name].part):
+        raise ConfigError(f"expected {name} stands under [{part}], and is of the {KEYS[name].part}: move it there")
     if not KEYS[name].accepts(value):
         raise ConfigError(f"expected {name} is {value!r}: it takes {KEYS[name].takes}")

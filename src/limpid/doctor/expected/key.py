@@ -89,6 +89,10 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def is_amount(value: Any) -> bool:
+    return is_number(value) and value >= 0
+
+
 def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
@@ -105,8 +109,8 @@ def is_number_or_span(value: Any) -> bool:
     return is_number(value) or is_span(value)
 
 
-def is_number_or_off(value: Any) -> bool:
-    return value is False or is_number(value)
+def is_amount_or_off(value: Any) -> bool:
+    return value is False or is_amount(value)
 
 
 def one_of(*words: str) -> Callable[[Any], bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from limpid.doctor.expected.key import Seen, is_count, is_number, is_number_or_span, is_switch, key, one_of
+from limpid.doctor.expected.key import Seen, is_amount, is_count, is_number, is_number_or_span, is_switch, key, one_of
 from limpid.doctor.expected.of_data import first_call
 from limpid.doctor.loop_facts import ALIKE, FITS, OFFSETS
 
@@ -129,9 +129,9 @@ def classes(seen: Seen, said: Any) -> Any:
 @key(
     "labels",
     "smoothing",
-    "a number",
+    "a number from 0 on",
     "ε of smoothed labels; 0 for none",
-    is_number,
+    is_amount,
     agrees=lambda said, seen: math.isclose(said, seen, rel_tol=0.05, abs_tol=1e-3),
 )
 def smoothing(seen: Seen, said: Any) -> Any:

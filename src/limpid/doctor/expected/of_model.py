@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from limpid.doctor.expected.key import Seen, are_words, is_number, is_switch, key, one_of
+from limpid.doctor.expected.key import Seen, are_words, is_amount, is_switch, key, one_of
 
 NOT_AT_REST = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
 """Layers that do something else in training mode."""
@@ -54,9 +54,9 @@ def trained(seen: Seen, said: Any) -> Any:
 @key(
     "model",
     "dropout",
-    "a number",
+    "a number from 0 on",
     "largest share of entries that a layer drops in training",
-    is_number,
+    is_amount,
     settles=lambda said: ("dropout-too-high",),
 )
 def dropout(seen: Seen, said: Any) -> Any:

@@ -9,9 +9,9 @@ from typing import Any
 from limpid.doctor.expected.key import (
     Seen,
     are_words,
+    is_amount,
+    is_amount_or_off,
     is_count,
-    is_number,
-    is_number_or_off,
     key,
     one_of,
 )
@@ -34,9 +34,9 @@ LONG = 3
 @key(
     "gradient",
     "clip",
-    "a number or false",
+    "a number from 0 on, or false",
     "norm that gradients are clipped to; false where nothing clips",
-    is_number_or_off,
+    is_amount_or_off,
     patience=2,
     settles=lambda said: ("clipped-every-step",) if said else (),
 )
@@ -79,7 +79,12 @@ def _setting(name: str, seen: Seen, matrices: bool | None = None) -> Any:
 
 
 @key(
-    "update", "decay", "a number", "weight decay of the matrices", is_number, settles=lambda said: ("decay-too-strong",)
+    "update",
+    "decay",
+    "a number from 0 on",
+    "weight decay of the matrices",
+    is_amount,
+    settles=lambda said: ("decay-too-strong",),
 )
 def decay(seen: Seen, said: Any) -> Any:
     return _setting("weight_decay", seen, matrices=True)
@@ -88,9 +93,9 @@ def decay(seen: Seen, said: Any) -> Any:
 @key(
     "update",
     "decay_of_vectors",
-    "a number",
+    "a number from 0 on",
     "weight decay of biases and gains",
-    is_number,
+    is_amount,
     settles=lambda said: ("decay-on-gains",) if said else (),
 )
 def decay_of_vectors(seen: Seen, said: Any) -> Any:
@@ -102,7 +107,7 @@ def decay_of_vectors(seen: Seen, said: Any) -> Any:
     "betas",
     "two numbers",
     "of Adam and its kin",
-    lambda value: isinstance(value, list) and len(value) == 2 and all(map(is_number, value)),
+    lambda value: isinstance(value, list) and len(value) == 2 and all(map(is_amount, value)),
     agrees=lambda said, seen: all(math.isclose(a, b, abs_tol=1e-9) for a, b in zip(said, seen, strict=True)),
     settles=lambda said: ("betas-swapped",),
 )
@@ -110,7 +115,7 @@ def betas(seen: Seen, said: Any) -> Any:
     return _setting("betas", seen)
 
 
-@key("update", "momentum", "a number", "of SGD and its kin", is_number)
+@key("update", "momentum", "a number from 0 on", "of SGD and its kin", is_amount)
 def momentum(seen: Seen, said: Any) -> Any:
     return _setting("momentum", seen)
 
@@ -124,9 +129,9 @@ def _rates_agree(said: Any, seen: Any) -> bool:
 @key(
     "update",
     "rate",
-    "a number, or a table of words and numbers",
+    "a number from 0 on, or a table of words and such numbers",
     "the peak of the learning rate; by group, of parameters whose names hold a word",
-    lambda value: is_number(value) or (isinstance(value, dict) and bool(value) and all(map(is_number, value.values()))),
+    lambda value: is_amount(value) or (isinstance(value, dict) and bool(value) and all(map(is_amount, value.values()))),
     agrees=_rates_agree,
     when="end",
 )
@@ -139,7 +144,7 @@ def rate(seen: Seen, said: Any) -> Any:
         held = [names.get(id(p), "") for p in group["params"]]
         wanted = {number for word, number in said.items() if any(is_named(name, word) for name in held)}
         if high is not None and len(wanted) == 1 and abs(high - (most := wanted.pop())) > OFF * most:
-            wrong.append(f"{high:.3g} for {held[0]}, where {most:g} is meant")
+            wrong.append(f"{high:.3g} for {held[0]}, not {most:g}")
     return wrong
 
 
@@ -163,7 +168,7 @@ def schedule(seen: Seen, said: Any) -> Any:
         return None  # it still rises
     behind = range(len(rates) - LONG, len(rates))
     last = [_beside(rates[i], i, peak, said, steps or 0, seen.said) for i in behind]
-    return f"{rates[-1]:.3g} at step {len(rates):,}, where {last[-1]:.3g} is meant" if None not in last else ""
+    return f"{rates[-1]:.3g} at step {len(rates):,}, not {last[-1]:.3g}" if None not in last else ""
 
 
 def _beside(rate: float, index: int, peak: float, said: str, steps: int, given: Mapping[str, Any]) -> float | None:
@@ -202,7 +207,7 @@ def warmup(seen: Seen, said: Any) -> Any:
     return None  # judged with the schedule
 
 
-@key("update", "final_rate", "a number", "share of the peak that the schedule ends at", is_number)
+@key("update", "final_rate", "a number from 0 on", "share of the peak that the schedule ends at", is_amount)
 def final_rate(seen: Seen, said: Any) -> Any:
     return None
 
