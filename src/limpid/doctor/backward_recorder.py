@@ -55,6 +55,9 @@ class BackwardRecorder(PassRecorder):
                 self._look_for_left_over(record)
             if Probe.MODES in self.probes:
                 self._look_at_modes(record)
+            with self.skipped.noting("weights between updates"):
+                self.history.so_far.kept.weights.found()
+                self.history.so_far.held.begins(record.read)
             if record.sampled:
                 record.kept = self._idle_with_gradients()
         record.events.append("backward")

@@ -263,7 +263,7 @@ class Doctor:
 
     def _read_reach(self, exam: Exam) -> None:
         """For the description of the loop: which outputs read a token."""
-        with self.skipped.noting("which outputs read a token"):
+        with self.recorder.paused(), self.skipped.noting("which outputs read a token"):
             self.history.so_far.reach = reach(exam)
 
     def ended(self, record: StepRecord) -> None:

@@ -150,6 +150,10 @@ class RowHistory:
         """Different rows served so far; where not all are remembered an estimate, off by one in √MOST_ROWS."""
         return len(self.last) * self.one_in
 
+    def known(self, ids: Tensor) -> int:
+        """How many of these rows of tokens (row, position) have been served, of those that are remembered."""
+        return sum(h in self.last for h in self._hashes(np.asarray(ids.detach().cpu(), dtype=np.int64)))
+
     def _is_exhausted(self) -> bool:
         """Whether rows are so short that a quarter of all that these tokens can spell, or more, has been served."""
         if self.measured or not self.arrays:

@@ -142,7 +142,9 @@ class StepRecorder(UpdateRecorder):
             if outer:
                 self._trail.evaluates()
                 self.history.passes.add(info.model.training)
-                self._sampling.passed(Call.to(info.model, args, kwargs).ids)
+                call = Call.to(info.model, args, kwargs)
+                self._sampling.passed(call.ids)
+                self.history.so_far.evaluations.passed(call, info.model.training, self.history.rows)
             if outer and self.steps and info.model.training and info.dropout_rate > 0:
                 self.history.random_evaluations += self._votes.passed(args, kwargs)
             return
@@ -183,7 +185,6 @@ class StepRecorder(UpdateRecorder):
     def _compare_weights(self, record: StepRecord) -> None:
         """Whether the weights are still as the last update left them, and whether a step began with them before."""
         trail = self._trail
-        self.history.so_far.kept.weights.found()
         record.after_evaluation, record.outside = trail.evaluated, trail.outside
         record.optimizer_count = steps_counted(self.watched.optimizers)
         record.moved_since, record.began_before = trail.begins(record.number, record.optimizer_count, record.sampled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.description.inputs import inputs
 from limpid.doctor.description.lessons import labels, loss
+from limpid.doctor.description.pushes import pushes, rewards
 from limpid.doctor.description.updates import gradient, update
 from limpid.doctor.description.weights import model
 
@@ -17,8 +19,19 @@ if TYPE_CHECKING:
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
-PARTS: dict[str, Callable[[Watched, StepRecord, History], Iterator[str]]] = {
-    "data": inputs, "model": model, "labels": labels, "loss": loss, "gradient": gradient, "update": update,
+Teller = Callable[["Watched", "StepRecord", "History"], Iterator[str]]
+
+
+def told_by(*tellers: Teller) -> Teller:
+    """What several tell, one after the other."""
+    return lambda watched, record, history: itertools.chain.from_iterable(
+        tell(watched, record, history) for tell in tellers
+    )
+
+
+PARTS: dict[str, Teller] = {
+    "data": told_by(inputs, rewards), "model": model, "labels": labels, "loss": told_by(loss, pushes),
+    "gradient": gradient, "update": update,
 }  # fmt: skip
 """In the order of a step."""
 WIDTH, NAMES = 100, 10

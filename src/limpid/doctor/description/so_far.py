@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from torch import nn
-
+from limpid.doctor.description.evaluations import Evaluations
+from limpid.doctor.description.held import HeldModels
 from limpid.doctor.description.kept import KeptWeights
 from limpid.doctor.description.reach import Reach
 from limpid.doctor.description.rows import Ends
@@ -34,7 +33,8 @@ class SoFar:
     reached: int = 0  # those of them in which the limit was reached
     evaluated: int = 0  # updates before which the model was run without gradients
     reach: Reach | None = None  # which outputs read a token, when the model was examined first
-    copies: list[weakref.ref[nn.Module]] | None = None  # other models of the same class, once looked for
+    held: HeldModels = field(default_factory=HeldModels)  # other models beside it
+    evaluations: Evaluations = field(default_factory=Evaluations)  # passes without gradients
     ends: Ends = field(default_factory=Ends)  # of rows of tokens
     kept: KeptWeights = field(default_factory=KeptWeights)  # whether weights stay as they were left
     moved_by_rate: float | None = None  # of the first update: how far matrices moved over the rate
@@ -72,6 +72,7 @@ class SoFar:
             if self.evaluated
             else "the watched model was never run without gradients"
         )
+        yield from self.evaluations.told()
         yield from self.kept.told()
         if history.random_evaluations:
             yield f"{counted(history.random_evaluations, 'pass', 'passes')} without gradients in training mode"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,8 +9,6 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from limpid.doctor.description.words import counted, format_of, listed, number, patterns, share
-from limpid.doctor.devices import same_numbers
-from limpid.doctor.weight_copies import copies_of
 
 if TYPE_CHECKING:
     from limpid.doctor.history import History
@@ -35,8 +32,8 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
         frozen = [name for name in named if name not in trained]
         fewer, what = (trained, "trained") if len(trained) <= len(frozen) else (frozen, "frozen")
         yield f"{what}: {listed(patterns(fewer), 8)}"
-    held = {id(p) for p in watched.held}
-    outside = [name for name, p in trained.items() if id(p) not in held | watched.masters]
+    stepped = {id(p) for p in watched.held}
+    outside = [name for name, p in trained.items() if id(p) not in stepped | watched.masters]
     if outside and watched.optimizers:
         yield f"in no optimizer, though they require a gradient: {listed(patterns(outside))}"
     formats = sorted({format_of(p.dtype) for p in named.values()})
@@ -49,7 +46,9 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
         yield f"made of {listed(settings, 12)}"
     drawn = "as they were drawn" if history.began_fresh else "not as drawn: loaded, or trained before"
     yield f"weights at the first pass: {drawn}"
-    yield from _others(watched, history)
+    held = history.so_far.held
+    held.find(info)
+    yield from held.told()
     declared = info.config
     kept = {
         name: value
@@ -95,24 +94,3 @@ def _settings(core: nn.Module) -> list[str]:
         for one in leaves
     )
     return [f"{kind} ×{number(count)}" if count > 1 else kind for kind, count in kinds.items()]
-
-
-def _others(watched: Watched, history: History) -> Iterator[str]:
-    """Models of its class that were in this process at the first step, and how many of their weights are its own."""
-    own = list(watched.info.core.parameters())
-    if history.so_far.copies is None:
-        history.so_far.copies = [weakref.ref(one) for one in copies_of(watched.info.core) if _has_a_role(one, own)]
-    for other in filter(None, (kept() for kept in history.so_far.copies)):
-        equal = sum(same_numbers(a, b) for a, b in zip(own, other.parameters(), strict=True))
-        mode = "training mode" if other.training else "evaluation mode"
-        asks = "with" if any(p.requires_grad for p in other.parameters()) else "without"
-        yield (
-            f"another model of its class is held, in {mode}, {asks} gradients: {number(equal)} of its "
-            f"{number(len(own))} tensors equal this one's now"
-        )
-
-
-def _has_a_role(other: nn.Module, own: list[nn.Parameter]) -> bool:
-    """Whether it does not learn, or begins as a copy: what is neither may be left over from before."""
-    learns = other.training and any(p.requires_grad for p in other.parameters())
-    return not learns or any(same_numbers(a, b) for a, b in zip(own, other.parameters(), strict=True) if a.ndim >= 2)

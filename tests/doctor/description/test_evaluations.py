@@ -1,0 +1,34 @@
+"""Passes without gradients: their mode, and whether their rows were trained on."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+import limpid
+from doctor.bench import VOCAB, Decoder
+
+
+def test_modes_and_rows_of_evaluations() -> None:
+    torch.manual_seed(0)
+    model = Decoder()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    other = torch.randint(4, VOCAB, (6, 16))
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(3):
+            ids = torch.randint(4, VOCAB, (4, 17))
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss)
+        with torch.no_grad():
+            model(ids[:, :-1])  # rows of the last step
+            model.eval()
+            model(other)
+    assert doctor.description is not None
+    told = "\n".join(doctor.description.of("run"))
+    assert (
+        "without gradients: 1 pass in evaluation mode and 1 pass in training mode; of 10 rows of these 4 had been"
+        in told
+    )
