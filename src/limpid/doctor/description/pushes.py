@@ -32,7 +32,7 @@ def pushes(watched: Watched, record: StepRecord, history: History) -> Iterator[s
     if len(made) != 1 or not held:
         return
     pushed = -made[0].double().reshape(len(made[0]), -1)
-    if pushed.shape[1] > MOST:
+    if pushed.shape[1] > MOST or (record.taught and pushed.shape[1] > 1):  # scores of classes: labels say it
         return
     for place in range(pushed.shape[1]):
         found = [(name, rank_correlation(pushed[:, place], x)) for name, x in held.items() if len(x) == len(pushed)]

@@ -177,6 +177,7 @@ def _again(rows: RowHistory) -> Iterator[str]:
     if not rows.gaps or not rows.count:
         return
     steps = sorted(gap / max(1, rows.batch) for gap in rows.gaps)
-    low, middle, high = steps[0], steps[len(steps) // 2], steps[-1]
-    which = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g} steps, the median {middle:.3g}"
-    yield f"a row comes again after {which}{' steps' if low == high else ''}"
+    low, high = steps[0], steps[-1]
+    which = f"{high:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+    middle = "" if low == high else f", the median {steps[len(steps) // 2]:.3g}"
+    yield f"a row comes again after {which} {'step' if high == 1 else 'steps'}{middle}"
