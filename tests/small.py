@@ -5,16 +5,20 @@ import random
 from pathlib import Path
 
 from limpid.config import DataConfig, ModelConfig, RunConfig, TrainConfig, UpdateConfig
+from limpid.files import cache_folder
 from limpid.reporter import SILENT, Reporter
 
 WORDS = "the cat dog bird tree river stone sees hears finds small old green and or not über naïve".split()  # noqa: SIM905
 
+KERNELS = cache_folder() / "native"
+"""The user's, named by their text: whatever cache a test has, they are compiled once on a machine."""
 
-def share_kernels(cache: Path, shared: Path) -> Path:
-    """A cache whose compiled kernels are those of all tests: each process would compile them anew."""
-    for folder in (cache, shared):
+
+def share_kernels(cache: Path) -> Path:
+    """An empty cache, but for the kernels of C++."""
+    for folder in (cache, KERNELS):
         folder.mkdir(parents=True, exist_ok=True)
-    (cache / "native").symlink_to(shared)
+    (cache / "native").symlink_to(KERNELS.absolute())
     return cache
 
 

@@ -17,7 +17,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus(folder / "corpus")
     before = Path.cwd()
     os.chdir(folder)
-    cache = share_kernels(folder / "cache", tmp_path_factory.getbasetemp() / "native")
+    cache = share_kernels(folder / "cache")
     os.environ["LIMPID_CACHE"] = str(cache)
     try:
         assert main(["train", "corpus", "--name", "small", "--max-steps", "8", *TINY]) == 0

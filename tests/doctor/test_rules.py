@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,7 @@ def test_a_rule_and_its_functions_are_in_the_files_of_symptoms(rule: Rule) -> No
     assert all(place.startswith("limpid.doctor.rules.") for place in places)
 
 
+@functools.cache
 def used() -> set[tuple[str, str]]:
     """(constant, name) of every threshold that a function of the doctor reads; name "" for a constant by itself."""
     found: set[tuple[str, str]] = set()
@@ -82,16 +84,13 @@ def assigned(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
                     yield target.id, value.id
 
 
-USED = used()
-
-
 @each_rule
 def test_every_threshold_decides(rule: Rule) -> None:
     module = vars(sys.modules[f"limpid.doctor.rules.{rule.family}"])
     constant = next(name for name, value in module.items() if value is rule)
     for name, value in rule.thresholds.items():
         shared = [other for other, candidate in module.items() if candidate is value]
-        assert (constant, name) in USED or any((other, "") in USED for other in shared), name
+        assert (constant, name) in used() or any((other, "") in used() for other in shared), name
 
 
 def test_what_no_rule_needs_is_not_measured() -> None:

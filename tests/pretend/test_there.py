@@ -1,4 +1,4 @@
-"""What runs on the device of pretence, in processes of their own.
+"""What runs on the device of pretence, in a process of its own.
 
 PyTorch counts its devices once, at the first backward pass of a process, and other tests are to find none.
 """
@@ -7,14 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("what", ["doctor", "operations"])
-def test_there(what: str) -> None:
-    """The doctor, or the recording, says there what it says on the host."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / f"{what}_there.py")]
+def test_there() -> None:
+    """The doctor and the recording say there what they say on the host."""
+    files = [str(HERE / f"{what}_there.py") for what in ("doctor", "operations")]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-6000:]

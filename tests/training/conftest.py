@@ -9,9 +9,9 @@ from small import corpus, share_kernels
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    cache = share_kernels(tmp_path / "cache", tmp_path_factory.getbasetemp() / "native")
+    cache = share_kernels(tmp_path / "cache")
     monkeypatch.setenv("LIMPID_CACHE", str(cache))
     threads = torch.get_num_threads()
     yield tmp_path
