@@ -104,3 +104,8 @@ def test_a_command_is_understood(words: tuple[str, ...]) -> None:
     typed = given(verb.replace("_", " "), kind, rest)
     if verb not in AS_PARTS:
         from_dict(kind, typed)
+
+
+def test_every_public_name_stands_on_a_page_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs" / "site")
+    assert "api/index.md" in import_module("reference_pages").pages()

@@ -75,7 +75,7 @@ def test_a_line_that_does_not_fit_is_taken_back(here: Path) -> None:
         (errno.ENOSPC, "No space left on device; what was saved before is intact; make room and go on"),
         (errno.EDQUOT, "make room and go on"),
         (errno.EACCES, "Permission denied; nothing there was changed; get the rights"),
-        (errno.EROFS, "Read-only file system; nothing there was changed; get the rights"),
+        (errno.EROFS, "Read-only file system; choose a place that can be written"),
         (errno.ENOENT, "its folder is gone"),
         (errno.EISDIR, "something of that name is in the way"),
         (errno.EIO, "see to the disk"),

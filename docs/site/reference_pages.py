@@ -14,7 +14,7 @@ PAGES = {
     "runs": ("Train and tune", ("train", "resume", "tune", "Callback"), ("limpid.run.Run", "limpid.metrics.Metrics")),
     "steps": (
         "Open, compare, look inside",
-        ("trace", "recording", "compare", "inspect"),
+        ("trace", "recording", "surrogate", "compare", "inspect"),
         ("limpid.tracing.trace.Trace",),
     ),
     "models": (

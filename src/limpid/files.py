@@ -260,7 +260,7 @@ ADVICE = {
     errno.EFBIG: "what was saved before is intact; allow larger files (ulimit -f) and go on",
     errno.EACCES: FORBIDDEN,
     errno.EPERM: FORBIDDEN,
-    errno.EROFS: FORBIDDEN,
+    errno.EROFS: "choose a place that can be written",
     errno.ENOENT: "its folder is gone: it was moved or deleted",
     errno.ENOTDIR: IN_THE_WAY,
     errno.EISDIR: IN_THE_WAY,
