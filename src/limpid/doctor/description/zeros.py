@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from limpid.doctor.description.words import listed, number, share
-from limpid.doctor.devices import together
+from limpid.doctor.devices import joined, together
 from limpid.doctor.weights import local, sample
 
 if TYPE_CHECKING:
     from limpid.doctor.model_info import ModelInfo
 
-ELEMENTS, COLUMNS = 512, 8
+TENSORS, ELEMENTS, COLUMNS = 32, 512, 16
 ROOM = 2**20
 """Entries of a table's gradient of which all are looked at."""
 ZERO = 0.1
@@ -48,18 +48,19 @@ def zeros(info: ModelInfo) -> Zeros:
     """Of the gradients that are there now; of tables all rows, by some columns where they are large."""
     found = {name: local(p.grad) for name, p in info.parameters.items() if p.grad is not None and not p.grad.is_sparse}
     tables = {name: g for name, g in found.items() if name in info.embedding_names and g.ndim == 2 and g.numel()}
-    others = together([sample(g, ELEMENTS) for name, g in found.items() if name not in tables and g.numel()])
-    size = sum(one.numel() for one in others)
+    others = [g for name, g in found.items() if name not in tables and g.numel()]
+    some = together([sample(g, ELEMENTS) for g in others[:: max(1, -(-len(others) // TENSORS))]])
+    entries = joined([one != 0 for one in some])
     rows = {name: tuple(_taught(g).nonzero()[:, 0].tolist()) for name, g in tables.items()}
     return Zeros(
-        sum(int((one == 0).sum()) for one in others) / max(1, size),
+        1 - int(entries.count_nonzero()) / entries.numel() if some else 0.0,
         {name: (len(tables[name]), taught) for name, taught in rows.items()},
     )
 
 
 def _taught(gradient: Tensor) -> Tensor:
     """Which rows have an entry other than 0, (row,)."""
-    few = gradient if gradient.numel() <= ROOM else gradient[:, :: max(1, gradient.shape[1] // COLUMNS)]
+    few = gradient if gradient.numel() <= ROOM else gradient[:, :COLUMNS]  # a cache line of each row
     return (few != 0).any(1).cpu()
 
 
