@@ -183,13 +183,19 @@ def test_other_data_from_another_rate_on(stage: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("small", "trained", "severity"), [(False, False, "fault"), (True, False, "notice"), (False, True, "notice")]
+    ("factor", "small", "trained", "severity"),
+    [
+        (1.0, False, False, "fault"),
+        (32**-0.5, False, False, "fault"),  # by the model's width, not the head's: off by 2 alone
+        (1.0, True, False, "notice"),
+        (1.0, False, True, "notice"),
+    ],
 )
-def test_a_factor_that_weights_were_made_for(small: bool, trained: bool, severity: str) -> None:
+def test_a_factor_that_weights_were_made_for(factor: float, small: bool, trained: bool, severity: str) -> None:
     """T5 does not divide scores: its queries are drawn smaller by the root of the width; and weights learn to."""
     model = Decoder()
     for block in model.blocks:
-        block.scale = 1.0
+        block.scale = factor
         with torch.no_grad():
             block.qkv.weight[:32] /= 4 if small else 1
             block.qkv.bias.zero_()

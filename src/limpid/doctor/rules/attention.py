@@ -69,7 +69,7 @@ SCORES_NOT_SCALED = Rule(
     source="Vaswani et al. 2017, eq. 1 and footnote 4, arXiv:1706.03762",
     threshold="d_h s² below {low:g} or above {high:g}, s measured as scores over products; a notice where queries and "
     "keys are normed, the factor is declared in the configuration, or lies in the weights (Var q / Var k makes up "
-    "for it within a factor of {folded:g}), and for trained weights, which have learned to live with theirs",
+    "for more than half of its logarithm, within a factor of {folded:g}), and for trained weights, which have learned to live with theirs",
     thresholds={
         "folded": Threshold(2, "fresh queries of few rows scatter; a factor that is missing is off by d_h"),
         "low": Threshold(0.8, "exact but for soft caps, which take a few per cent off large scores"),
@@ -180,8 +180,10 @@ def _chosen(exam: Exam, scores: AttentionScores) -> bool:
     declared = exam.info.declared(*names)
     known = exam.info.declared("model_type") in ("t5", "gpt_neo")
     spread = [float(x.float().var()) for x in (scores.query, scores.key)]
-    folded = scores.ratio * spread[0] / max(spread[1], 1e-30)  # T5 draws its queries smaller by √d_head
-    made = 1 / SCORES_NOT_SCALED["folded"] < folded < SCORES_NOT_SCALED["folded"]
+    folded = max(scores.ratio * spread[0], 1e-30) / max(spread[1], 1e-30)  # T5 draws its queries smaller by √d_head
+    made = abs(math.log(folded)) < min(
+        math.log(SCORES_NOT_SCALED["folded"]), abs(math.log(max(scores.ratio, 1e-30))) / 2
+    )
     return scores.normed or declared not in (None, False) or known or made
 
 
