@@ -165,3 +165,31 @@ def test_several_updates_on_what_a_policy_did(rewarded: bool) -> None:
 
     found = watched(Decoder(), lambda: next(given), loss, 16)
     assert ("batch-repeats" in found) != rewarded
+
+
+class Graphs(nn.Module):
+    """Kinds of nodes, joined by edges, to one of two classes for each graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds, self.message, self.head = nn.Embedding(3, 16), nn.Linear(16, 16), nn.Linear(16, 2)
+
+    def forward(self, kinds: Tensor, edges: Tensor, graph: Tensor) -> Tensor:
+        x = self.kinds(kinds)
+        x = x + torch.zeros_like(x).index_add(0, edges[1], self.message(x)[edges[0]]).relu()
+        return self.head(torch.zeros(int(graph.max()) + 1, 16).index_add(0, graph, x))
+
+
+def test_edges_are_no_ids_of_the_table_of_nodes() -> None:
+    """Two rows of whole numbers, up to the number of nodes."""
+    graph = torch.arange(8).repeat_interleave(6)
+
+    def batch() -> tuple[Tensor, Tensor, Tensor]:
+        kinds = torch.randint(0, 3, (48,))
+        edges = torch.arange(8)[:, None] * 6 + torch.randint(0, 6, (2, 8, 10))
+        return kinds, edges.flatten(1), (kinds.view(8, 6) == 0).sum(1).gt(1).long()
+
+    def loss(model: nn.Module, given: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        return nn.functional.cross_entropy(model(given[0], given[1], graph), given[2])
+
+    assert watched(Graphs(), batch, loss, 12) == []

@@ -18,7 +18,12 @@ MASK_NAMES = ("attention_mask", "mask", "padding_mask")
 
 
 def is_ids(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.ndim == 2 and not value.is_floating_point() and value.dtype != torch.bool
+    return is_whole(value) and value.ndim == 2
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a tensor holds whole numbers."""
+    return isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
 
 
 @dataclass
@@ -41,7 +46,12 @@ class Call:
         for name in ID_NAMES:
             if is_ids(self.kwargs.get(name)):
                 return self.kwargs[name]
-        return next((value for value in [*self.args, *self.kwargs.values()] if is_ids(value)), None)
+        before: list[int] = []  # rows of whole numbers that come first: edges are none of their nodes' ids
+        for value in [*self.args, *self.kwargs.values()]:
+            if is_ids(value):
+                return value if all(rows == len(value) for rows in before) else None
+            before += [len(value)] if is_whole(value) and value.ndim else []
+        return None
 
     @property
     def all_ids(self) -> list[Tensor]:

@@ -68,8 +68,9 @@ SCORES_NOT_SCALED = Rule(
     equation=r"r = \mathrm{Var}(q \cdot k\, s) / (\mathrm{Var}\, q\, \mathrm{Var}\, k) = d_h s^2 = 1",
     source="Vaswani et al. 2017, eq. 1 and footnote 4, arXiv:1706.03762",
     threshold="d_h s² below {low:g} or above {high:g}, s measured as scores over products; a notice where queries and "
-    "keys are normed, the factor is declared in the configuration, or lies in the weights (Var q / Var k makes up "
-    "for more than half of its logarithm, within a factor of {folded:g}), and for trained weights, which have learned to live with theirs",
+    "keys are normed, the factor is declared in the configuration, or lies in the weights (Var q / Var k makes up for "
+    "more than half of its logarithm, within a factor of {folded:g}), and for trained weights, which have learned to "
+    "live with theirs",
     thresholds={
         "folded": Threshold(2, "fresh queries of few rows scatter; a factor that is missing is off by d_h"),
         "low": Threshold(0.8, "exact but for soft caps, which take a few per cent off large scores"),
