@@ -230,3 +230,13 @@ def test_a_rate_that_is_zero_until_moments_are_there(rises: bool, by_hand: bool)
                 optimizer.param_groups[0]["lr"] = 1e-2
             doctor.step(loss, given)
     assert ("learning-rate-zero" in alarms(doctor)) != rises
+
+
+@pytest.mark.parametrize("maximize", [True, False])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_likelihood_is_maximised(maximize: bool, sign: int) -> None:
+    """Its negative lowered, or itself raised: anything else makes the targets rarer."""
+    optimizer = lambda model: torch.optim.SGD(model.parameters(), 1e-2, maximize=maximize)  # noqa: E731
+    model = Decoder()
+    doctor = looped(model, 8, batch, lambda m, b: sign * mean_loss(m, b), optimizer(model))
+    assert ("gradient-ascent" in alarms(doctor)) == (maximize == (sign == 1))

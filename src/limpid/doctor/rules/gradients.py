@@ -219,9 +219,14 @@ def raised(gradients: Sequence[LossGradient], step: int | None) -> Iterator[Find
         yield ascends("loss", says, step)
 
 
+def maximises(watched: Watched) -> bool:
+    """Whether the optimizers were told to go along the gradient, as of a likelihood."""
+    return bool(watched.groups) and all(group.get("maximize") for _, group in watched.groups)
+
+
 @before_first_step(GRADIENT_ASCENT)
 def ascent(exam: Exam) -> Iterator[Finding]:
-    if not any(micro.is_rewarded for micro in exam.micros):  # what earned little is to become rarer
+    if not any(micro.is_rewarded for micro in exam.micros) and not maximises(exam):  # what earned little: rarer
         yield from raised(exam.loss_gradients, None)
     for index, group in exam.groups:
         if group.get("maximize") and exam.loss_gradients and not exam.loss_gradients[0].inverted:
@@ -231,14 +236,16 @@ def ascent(exam: Exam) -> Iterator[Finding]:
 @on_step(GRADIENT_ASCENT)
 def loss_is_raised(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rewarded = any(micro.is_rewarded for micro in record.micros)  # what earned little is to become rarer
-    if record.all_passes_read and not rewarded:
+    if record.all_passes_read and record.taught and maximises(watched):
+        history.raises_likelihood = all(one.inverted for one in record.taught)
+    elif record.all_passes_read and not rewarded:
         yield from raised(record.taught, record.number)
 
 
 @on_step(GRADIENT_ASCENT, asks="judged_update")
 def updates_ascend(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, samples = GRADIENT_ASCENT, int(GRADIENT_ASCENT["samples"])
-    if record.judged_update is None:
+    if record.judged_update is None or history.raises_likelihood:
         return
     recent = [update for _, update in history.updates[-samples:]]
     cosines = [update.cosine for update in recent]
