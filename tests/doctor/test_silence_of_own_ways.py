@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import Tensor, nn
 
 import limpid
@@ -240,3 +241,27 @@ def test_a_likelihood_is_maximised(maximize: bool, sign: int) -> None:
     model = Decoder()
     doctor = looped(model, 8, batch, lambda m, b: sign * mean_loss(m, b), optimizer(model))
     assert ("gradient-ascent" in alarms(doctor)) == (maximize == (sign == 1))
+
+
+class Tone(nn.Module):
+    """transformers' encoder, which brings a pooler along, with a head of one's own."""
+
+    def __init__(self, pooled: bool) -> None:
+        super().__init__()
+        sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+        self.body = transformers.BertModel(transformers.BertConfig(vocab_size=VOCAB, **sizes))
+        self.head, self.pooled = nn.Linear(32, 3), pooled
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        made = self.body(input_ids)
+        return self.head(made.pooler_output if self.pooled else made.last_hidden_state.mean(1))
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_a_pooler_that_nothing_reads(pooled: bool) -> None:
+    model = Tone(pooled)
+    rows = lambda step: (torch.randint(0, VOCAB, (8, 12)), torch.randint(0, 3, (8,)))  # noqa: E731
+    loss = lambda m, b: F.cross_entropy(m(b[0]), b[1])  # noqa: E731
+    doctor = looped(model, 6, rows, loss, torch.optim.AdamW(model.parameters(), 1e-3))
+    found = [one.severity for one in doctor.findings if one.rule == "gradient-cut"]
+    assert found == ([] if pooled else ["notice"])

@@ -114,7 +114,10 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
         )
     cut = [name for name in without if name not in idle]
     zero = [name for name in trained if norms.get(name) == 0 and not _excused(exam, name)]
-    if cut or (zero and not exam.has_nothing_to_learn):
+    spare = {name for name, module in exam.model.named_modules() if type(module).__name__.endswith("Pooler")}
+    if cut and not zero and all(_inside(name, spare) for name in cut):
+        yield _unread(exam, cut)
+    elif cut or (zero and not exam.has_nothing_to_learn):
         found = _cut(exam, cut + zero, flow.cut, None)
         yield found if cut or not flow.silent else _dead(found, flow.silent)
 
@@ -123,6 +126,19 @@ def _inside(name: str, modules: set[str]) -> bool:
     """Whether a module or parameter is one of these, or a part of one."""
     parts = name.split(".")
     return any(".".join(parts[:i]) in modules for i in range(1, len(parts) + 1))
+
+
+def _unread(exam: Exam, names: list[str]) -> Finding:
+    """The finding for a pooler that transformers' encoders bring along, and whose output the loop does not read."""
+    where = names[0].rsplit(".", 2)[0]
+    return GRADIENT_CUT.finding(
+        severity="notice",
+        where=where,
+        says=f"{where} is called and nothing reads what it gives: its {len(names)} tensors get no gradient.",
+        cause="an encoder's pooler beside a head of one's own",
+        fix="nothing, or add_pooling_layer=False",
+        evidence={"tensors": len(names), "names": names[:32]},
+    )
 
 
 def _cut(exam: Exam, names: list[str], modules: list[str], what: str | None) -> Finding:
