@@ -11,6 +11,7 @@ readers are kept in benchmarks/robustness/read/round9.
 """
 
 import argparse
+import gc
 import json
 import random
 import re
@@ -31,6 +32,7 @@ def intents() -> dict[str, str]:
 
 
 def text_of(case: Fault | Innocent, changed: bool, intent: str) -> str:
+    gc.collect()  # no model of an earlier case is held by this one
     run, _ = perform(case.loop, case.name, 0, True, False, changed)
     pages = [doctor.description for doctor in run.doctors if doctor.description is not None]
     first, *others = pages or [None]
