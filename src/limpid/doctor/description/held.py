@@ -129,7 +129,8 @@ def _alike(one: nn.Module, other: nn.Module) -> bool:
 
 
 def _some(model: nn.Module) -> Tensor:
-    return joined([sample(p, ELEMENTS).float() for p in model.parameters()]).clone()
+    """On the host: the other model may lie elsewhere."""
+    return joined([sample(p, ELEMENTS).float() for p in model.parameters()]).clone().cpu()
 
 
 def _buffers(own: nn.Module, other: nn.Module) -> str:
