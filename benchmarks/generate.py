@@ -75,12 +75,12 @@ def main() -> None:
         limits: dict[str, list[float]] = {name: [] for name in sides}
         made, memory = {}, []
         read = weights_read(config)
-        blocks = {name: torch.from_numpy(np.ones(int(bytes_of(name) * read) // 8)) for name in sides}
+        blocks = {size: torch.from_numpy(np.ones(int(size * read) // 8)) for size in set(map(bytes_of, sides))}
         beyond = torch.from_numpy(np.ones(BEYOND_CACHES // 8))
         for number in range(options.rounds + 1):
             for name, side in sides.items():
                 taken, made[name] = side()
-                limit = read_seconds(blocks[name])
+                limit = read_seconds(blocks[bytes_of(name)])
                 if number:  # the first round pays for allocations
                     seconds[name].append(taken)
                     limits[name].append(limit)
@@ -98,6 +98,7 @@ Side = Callable[[], tuple[float, list[int]]]
 def sides_of(
     model: Transformer, prompt: torch.Tensor, count: int, folder: Path, with_transformers: bool, llama_cpp: Path | None
 ) -> dict[str, Side]:
+    """What is measured, by name: each reads the model that `folder` is given in its own form."""
     config, sides = model.config, {}
     if with_transformers:
         save_folder(folder / "model", config, model.state_dict(), tokenizer_json=None, end_of_text=None)
@@ -142,10 +143,11 @@ def by_llama_cpp(folder: Path, model: Path, batch: int, count: int) -> tuple[flo
     }
     words = [str(word) for pair in sizes.items() for word in pair]
     command = [folder / "llama-batched-bench", "-m", model, "--output-format", "jsonl", *words]
-    while True:  # it ends at times before its one line is written
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        if found := [json.loads(line) for line in told.splitlines() if line.startswith("{")]:
+    for _ in range(5):  # it ends at times before its one line is written
+        told = subprocess.run(command, capture_output=True, text=True, check=True)
+        if found := [json.loads(line) for line in told.stdout.splitlines() if line.startswith("{")]:
             return found[0]["t_tg"] / count, []
+    raise SystemExit(f"llama-batched-bench tells no time: {told.stderr}")
 
 
 @torch.inference_mode()

@@ -112,4 +112,4 @@ def test_rows_that_come_back_too_soon_are_found_where_not_all_are_remembered(mon
     monkeypatch.setattr(row_history, "MOST_ROWS", 64)
     many, draw = text(5, 4000, 16), np.random.default_rng(6)
     found = spoken([draw.choice(many[first : first + 64], 16, replace=False) for first in range(0, 3600, 2)])
-    assert {one.rule for one in found} == {"batch-repeats"}
+    assert {(one.rule, one.severity) for one in found} == {("batch-repeats", "fault")}

@@ -193,3 +193,15 @@ def test_edges_are_no_ids_of_the_table_of_nodes() -> None:
         return nn.functional.cross_entropy(model(given[0], given[1], graph), given[2])
 
     assert watched(Graphs(), batch, loss, 12) == []
+
+
+@pytest.mark.parametrize("related", [True, False])
+def test_a_guess_among_more_classes_than_a_batch_has_rows(related: bool) -> None:
+    centres = 4 * torch.randn(12, 4)
+
+    def rows() -> tuple[Tensor, Tensor]:
+        y = torch.randint(0, 12, (6,))
+        return centres[y] + torch.randn(6, 4), y if related else torch.randint(0, 12, (6,))
+
+    found = watched(net(4, 16, 12), rows, lambda m, b: F.cross_entropy(m(b[0]), b[1]), 421)
+    assert ("nothing-learned" in found) != related

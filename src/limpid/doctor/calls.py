@@ -46,10 +46,11 @@ class Call:
         for name in ID_NAMES:
             if is_ids(self.kwargs.get(name)):
                 return self.kwargs[name]
-        before: list[int] = []  # rows of whole numbers that come first: edges are none of their nodes' ids
+        before: list[int] = []  # rows of whole numbers that come first
         for value in [*self.args, *self.kwargs.values()]:
             if is_ids(value):
-                return value if all(rows == len(value) for rows in before) else None
+                edges = len(value) == 2 and any(rows != 2 for rows in before)  # of a graph: no ids of its nodes
+                return None if edges else value
             before += [len(value)] if is_whole(value) and value.ndim else []
         return None
 

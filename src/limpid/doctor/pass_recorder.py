@@ -122,11 +122,12 @@ class PassRecorder(abc.ABC):
             return
         if record.level is None and Probe.LOGIT_LEVEL in self.probes:
             record.level = LogitLevel.of_output(output)
-        logits = None if hasattr(output, "some_logits") else find_logits(output)  # those have no gradient
+        unformed = hasattr(output, "some_logits")  # logits that the loss forms: they have no gradient
+        logits = None if unformed else find_logits(output)
         tensors = [t for t in (output if isinstance(output, tuple | list) else [output]) if isinstance(t, Tensor)]
         record.outputs += [(t.data_ptr(), tuple(t.shape)) for t in tensors if t.ndim == 3 and t.is_contiguous()]
         record.latents = divergence(tensors)
-        if record.read and Probe.LOSS_GRADIENT in self.probes:
+        if record.read and not unformed and Probe.LOSS_GRADIENT in self.probes:
             self._keep_gradient(record, find_rows(output) if logits is None else logits)
         if logits is None:
             return

@@ -61,6 +61,7 @@ class RowHistory:
         self.measured = False  # whether its rows are of measured numbers, not of tokens
         self.batch = 0  # the most rows of any step
         # what single rules remember
+        self.numbered, self.widths = False, set[int]()
         self.loaders: set[int] | None = None  # rows of their data sets, once looked for
         self.entropies: deque[float] = deque(maxlen=1024)
         self.odd_steps: deque[tuple[int, int]] = deque(maxlen=8)  # odd rows and rows of recent steps
@@ -119,6 +120,8 @@ class RowHistory:
         same = len(given) == len(self._given) and all(a is b for a, b in zip(given, self._given, strict=True))
         self.same_tensors, self._given = self.same_tensors + 1 if same else 0, given
         self.hashes = [h for ids in self.arrays for h in self._hashes(ids)]
+        self.numbered |= bool(numbers)
+        self.widths |= {ids.shape[1] for ids in self.arrays}
         if numbers:
             self.hashes = [hash(row) for row in zip(self.hashes, numbers, strict=True)]
         self.known_before = self.distinct
@@ -150,8 +153,13 @@ class RowHistory:
         """Different rows served so far; where not all are remembered an estimate, off by one in √MOST_ROWS."""
         return len(self.last) * self.one_in
 
-    def known(self, ids: Tensor) -> int:
-        """How many of these rows of tokens (row, position) have been served, of those that are remembered."""
+    def known(self, ids: Tensor) -> int | None:
+        """How many of these rows of tokens (row, position) have been served, of those that are remembered.
+
+        None where that cannot be seen: rows have numbers of their own, or were never of this length.
+        """
+        if self.numbered or ids.shape[1] not in self.widths:
+            return None
         return sum(h in self.last for h in self._hashes(np.asarray(ids.detach().cpu(), dtype=np.int64)))
 
     def _is_exhausted(self) -> bool:
@@ -202,7 +210,8 @@ class RowHistory:
         runs = [(batch, len(list(same))) for batch, same in itertools.groupby(self.batches)]
         whole = runs[1:-1] if len(self.batches) == self.batches.maxlen else runs[:-1]  # the first one may be cut off
         times = {length for _, length in whole}
-        alike = len(whole) > 2 and len(times) == 1 and len({batch for batch, _ in runs}) == len(runs)
+        once = len({batch for batch, _ in runs}) == len(runs)
+        alike = once and len(whole) > 2 and len(times) == 1 and min(times) > 1
         return times.pop() if alike and runs[-1][1] <= min(times) else None
 
     @property

@@ -18,6 +18,7 @@ from limpid.doctor.kept_states import KeptStates
 from limpid.doctor.optimizers_used import rates_set
 from limpid.doctor.pass_recorder import Judge, guarded
 from limpid.doctor.rule import Probe
+from limpid.doctor.rules.frozen import PARAMETERS_FROZEN
 from limpid.doctor.rules.gradient_flow import GRADIENT_CUT
 from limpid.doctor.watched import Watched
 from limpid.doctor.weights import local, rate_of
@@ -72,16 +73,17 @@ class UpdateRecorder(BackwardRecorder):
         if record.read and not record.updated and Probe.FACTS in self.probes:
             with self.skipped.noting("zeros of gradients"):
                 record.zeros = zeros(self.watched.info)
-        self.history.so_far.kept.others.found()
         if record.clips and record.sampled and Probe.CLIPPING in self.probes:
             record.unclipped = update_sample.unclipped(record.clips, optimizer)
         self.judge.updating(record, cleared="zero_grad" in record.events[_last(record.events, "backward") :])
+        with self.skipped.noting("weights between updates"):
+            self.history.so_far.kept.others.found()
         if record.sampled and Probe.UPDATES in self.probes:
             self._taken.append((optimizer, update_sample.before(optimizer, self.watched.info.names)))
 
     def _look_for_missing(self, optimizer: Any) -> None:
         """Count the updates, in the beginning, that a parameter had no gradient for."""
-        if self.history.made[id(optimizer)] < GRADIENT_CUT["updates"]:
+        if self.history.made[id(optimizer)] < max(GRADIENT_CUT["updates"], PARAMETERS_FROZEN["updates"]):
             self.history.made.update([id(optimizer)])
             held = [p for group in optimizer.param_groups for p in group["params"]]
             self.history.without.update(id(p) for p in held if p.requires_grad and p.grad is None)
@@ -101,7 +103,8 @@ class UpdateRecorder(BackwardRecorder):
         if Probe.WEIGHTS_KEPT in self.probes:
             self._trail.updated()
             if record.sampled:
-                self.history.so_far.kept.updated(self.watched)
+                with self.skipped.noting("weights between updates"):
+                    self.history.so_far.kept.updated(self.watched)
         if record.reported:
             self.end()
 

@@ -32,3 +32,24 @@ def test_modes_and_rows_of_evaluations() -> None:
         "without gradients: 1 pass in evaluation mode and 1 pass in training mode; of 10 rows of these 4 had been"
         in told
     )
+
+
+def test_rows_of_another_length_are_not_looked_for() -> None:
+    """Padded otherwise a row is another one: nothing is said of whether it was trained on."""
+    torch.manual_seed(0)
+    model = Decoder()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(3):
+            ids = torch.randint(4, VOCAB, (4, 17))
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss)
+        with torch.no_grad():
+            model(ids[:, :12])
+    assert doctor.description is not None
+    told = "\n".join(doctor.description.of("run"))
+    assert "without gradients: 1 pass in training mode" in told
+    assert "had been" not in told

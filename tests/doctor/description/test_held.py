@@ -93,3 +93,9 @@ def test_a_frozen_part_beside_one_that_learns() -> None:
     assert "target is like online, in training mode, without gradients" in told
     assert "goes 0.5 of its way to this one with an update" in told
     assert "training mode: target.norm, which do not train" in told
+
+
+def test_of_many_frozen_layers_none_is_a_copy_of_the_one_that_learns() -> None:
+    model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(4)))
+    model[:3].requires_grad_(False)
+    assert "is like" not in said(model, lambda: None)

@@ -31,9 +31,11 @@ class Evaluations:
         self.training += training
         self.resting += not training
         if self.looks < LOOKS and rows.count and not rows.measured and call.ids is not None and call.ids.is_cpu:
-            self.looks += 1
-            self.rows += len(call.ids)
-            self.known += rows.known(call.ids)
+            known = rows.known(call.ids)
+            if known is not None:
+                self.looks += 1
+                self.rows += len(call.ids)
+                self.known += known
 
     def told(self) -> Iterator[str]:
         """In sentences."""

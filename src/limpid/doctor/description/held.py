@@ -112,16 +112,21 @@ def found(info: ModelInfo) -> list[Held]:
     models += [Held("an average of it is held", weakref.ref(one.module), weakref.ref(core)) for one in averages]
     parts = [(name, one) for name, one in info.model.named_modules() if name and any(True for _ in one.parameters())]
     trained = [(name, one) for name, one in parts if all(p.requires_grad for p in one.parameters())]
+    frozen = [(name, one) for name, one in parts if not any(p.requires_grad for p in one.parameters())]
     taken: list[str] = []
-    for name, one in parts:
-        if any(p.requires_grad for p in one.parameters()) or any(name.startswith(f"{other}.") for other in taken):
+    for name, one in frozen:
+        if any(name.startswith(f"{other}.") for other in taken):
             continue
-        path = name.count(".")
-        twins = [(n, t) for n, t in trained if n.count(".") == path and type(t) is type(one) and _alike(one, t)]
-        if len(twins) == 1:
+        twins, others = ([(n, t) for n, t in group if _in_its_place(n, t, name, one)] for group in (trained, frozen))
+        if len(twins) == len(others) == 1:  # of many layers that are frozen none is a copy of the one that learns
             taken.append(name)
             models.append(Held(f"{name} is like {twins[0][0]}", weakref.ref(one), weakref.ref(twins[0][1])))
     return models
+
+
+def _in_its_place(name: str, one: nn.Module, other_name: str, other: nn.Module) -> bool:
+    """Whether two parts lie as deep, and are of one class and the same shapes."""
+    return name.count(".") == other_name.count(".") and type(one) is type(other) and _alike(one, other)
 
 
 def _alike(one: nn.Module, other: nn.Module) -> bool:

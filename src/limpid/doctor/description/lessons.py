@@ -211,7 +211,7 @@ def _weights_by_part(read: Sequence[LossGradient]) -> Iterator[str]:
         shown = ", ".join(f"{mean:.3g}" for mean in means[:8])
         counts = ", ".join(number(one.labels) for one in read[:8])
         yield f"a label weighs by forward pass {shown}; these have {counts} labels"
-    rows = [sum for one in read for sum in one.by_row()[1]]
+    rows = [weight for one in read for weight in one.by_row()[1]]
     counts_of_rows = {count for one in read for count in one.by_row()[0]}
     if len(counts_of_rows) > 1 and max(rows) - min(rows) <= EVEN * max(rows):
         yield "rows weigh alike, however many labels they have"

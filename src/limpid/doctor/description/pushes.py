@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -45,7 +45,7 @@ def pushes(watched: Watched, record: StepRecord, history: History) -> Iterator[s
 
 def rewards(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
     """Rewards and advantages of the batch: of how many rows they are above 0, and their groups by prompt."""
-    held = by_row(record, any_kind=True)
+    held = by_row(record, named=(*REWARDS, *PROMPTS))
     prompts = next((held[name] for name in PROMPTS if name in held), None)
     for name in REWARDS:
         x = held.get(name)
@@ -76,8 +76,8 @@ def _groups(name: str, x: Tensor, prompts: Tensor | None) -> Iterator[str]:
     )
 
 
-def by_row(record: StepRecord, any_kind: bool = False) -> dict[str, Tensor]:
-    """Tensors of a batch of one pass with one number for each row, by name, on the host; of `any_kind` all."""
+def by_row(record: StepRecord, named: Sequence[str] = ()) -> dict[str, Tensor]:
+    """Tensors of a batch of one pass with one number for each row, by name, on the host; or those of these names."""
     given = record.micros[0].given if len(record.micros) == 1 else None
     if isinstance(given, Mapping):
         pairs = {str(name): one for name, one in given.items()}
@@ -87,10 +87,10 @@ def by_row(record: StepRecord, any_kind: bool = False) -> dict[str, Tensor]:
     found = {}
     for name, one in pairs.items():
         usable = isinstance(one, Tensor) and one.layout == torch.strided and not one.is_complex() and one.ndim
-        if usable and (any_kind or (one.numel() == len(one) >= FEWEST)):
+        if usable and (name in named if named else one.numel() == len(one) >= FEWEST):
             on_host = record.host(one.detach())
             if on_host is not None:
-                found[name] = on_host if any_kind else on_host.double().reshape(-1)
+                found[name] = on_host if named else on_host.double().reshape(-1)
     return found
 
 

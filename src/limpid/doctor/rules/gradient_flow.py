@@ -114,9 +114,9 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
         )
     cut = [name for name in without if name not in idle]
     zero = [name for name in trained if norms.get(name) == 0 and not _excused(exam, name)]
-    spare = {name for name, module in exam.model.named_modules() if type(module).__name__.endswith("Pooler")}
-    if cut and not zero and all(_inside(name, spare) for name in cut):
-        yield _unread(exam, cut)
+    spare = _poolers(exam) if cut and not zero else set()
+    if spare and all(_inside(name, spare) for name in cut) and not any(_inside(name, spare) for name in flow.cut):
+        yield _unread(min(spare, key=len), cut)
     elif cut or (zero and not exam.has_nothing_to_learn):
         found = _cut(exam, cut + zero, flow.cut, None)
         yield found if cut or not flow.silent else _dead(found, flow.silent)
@@ -128,9 +128,12 @@ def _inside(name: str, modules: set[str]) -> bool:
     return any(".".join(parts[:i]) in modules for i in range(1, len(parts) + 1))
 
 
-def _unread(exam: Exam, names: list[str]) -> Finding:
+def _poolers(exam: Exam) -> set[str]:
+    return {name for name, module in exam.model.named_modules() if type(module).__name__.endswith("Pooler")}
+
+
+def _unread(where: str, names: list[str]) -> Finding:
     """The finding for a pooler that transformers' encoders bring along, and whose output the loop does not read."""
-    where = names[0].rsplit(".", 2)[0]
     return GRADIENT_CUT.finding(
         severity="notice",
         where=where,

@@ -226,7 +226,7 @@ def maximises(watched: Watched) -> bool:
 
 @before_first_step(GRADIENT_ASCENT)
 def ascent(exam: Exam) -> Iterator[Finding]:
-    if not any(micro.is_rewarded for micro in exam.micros) and not maximises(exam):  # what earned little: rarer
+    if not any(micro.is_rewarded for micro in exam.micros) and not maximises(exam):
         yield from raised(exam.loss_gradients, None)
     for index, group in exam.groups:
         if group.get("maximize") and exam.loss_gradients and not exam.loss_gradients[0].inverted:

@@ -95,6 +95,15 @@ def says_nothing(watched: Watched, record: StepRecord, history: History) -> Iter
         )
 
 
+def _join(known: dict[int, float], weights: dict[int, float]) -> None:
+    """Add what the classes of a batch weigh; only ratios count, so that a class which both have joins them."""
+    shared = next((kind for kind in weights if kind in known), None)
+    if known and shared is None:
+        return
+    factor = 1.0 if shared is None else known[shared] / max(weights[shared], 1e-30)
+    known.update({kind: weight * factor for kind, weight in weights.items()})
+
+
 @on_step(NOTHING_LEARNED)
 def no_better_than_frequencies(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, counts = NOTHING_LEARNED, history.label_counts
@@ -108,8 +117,7 @@ def no_better_than_frequencies(watched: Watched, record: StepRecord, history: Hi
         mean = first.misfit < 0.05 and 0.9 < record.sum_of_weights < 1.1
         as_given = not record.asides  # inputs that a gradient made harder are to stay hard
         history.teaches_classes = alone and one_each and mean and as_given and weights is not None
-        if weights is not None and weights.keys() >= counts.keys():
-            history.label_weights = weights
+        _join(history.label_weights, weights or {})
     if record.number < rule["steps"] or record.number % 10 or not history.teaches_classes or len(counts) < 2:
         return
     if not history.label_weights.keys() >= counts.keys():

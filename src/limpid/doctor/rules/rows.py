@@ -197,7 +197,8 @@ def duplicated(exam: Exam) -> Iterator[Finding]:
             continue
         if distinct <= ROWS_DUPLICATED["share"] * len(ids) and not exam.is_all_the_data(distinct, len(ids)):
             says = f"{len(ids)} rows of the batch are only {distinct} different ones."
-            compared = exam.info.dropout_rate > 0 and not _row_by_row(exam.loss_gradients)
+            read = exam.loss_gradients
+            compared = exam.info.dropout_rate > 0 and bool(read) and not _row_by_row(read)
             yield _duplicated(len(ids), distinct, says, compared=compared)
 
 

@@ -114,7 +114,7 @@ def back_where_they_were(watched: Watched, record: StepRecord, history: History)
             severity="warning" if accused else "notice",
             step=record.number,
             where="model",
-            says=f"the weights are again, to the bit, those that step {start.step} began with, for the second time, "
+            says=f"the weights are again, to the bit, those that step {start.step} began with, at {times} returns, "
             f"while the optimizer goes on: the {lost:,} updates since then are thrown away"
             + ("." if accused else ", by which the loss had not become lower."),
             cause="" if accused else "a return to the best weights so far, it seems",
@@ -126,7 +126,7 @@ def back_where_they_were(watched: Watched, record: StepRecord, history: History)
 
 def _gained(history: History, start: int, now: int) -> float:
     """By how many standard errors the losses before a return are lower than those after the step to which it goes."""
-    count = int(WEIGHTS_PUT_BACK["losses"])
+    count = min(int(WEIGHTS_PUT_BACK["losses"]), (now - start) // 2)
     groups = [range(start, min(start + count, now)), range(max(now - count, start), now)]
     then, last = ([x for i in group if (x := history.steps_begun.get(i, (0.0, math.nan))[1]) == x] for group in groups)
     if min(len(then), len(last)) < 2:
