@@ -172,7 +172,7 @@ class CausalSoftmax(Operation):
 
     def forward(self, scores: Float[Array, "... query key"]) -> tuple[Array, SavedSoftmax]:
         hidden = ~self.visible(*scores.shape[-2:])
-        shifted = np.array(scores)
+        shifted = scores.copy()
         np.copyto(shifted, -np.inf, where=hidden)
         shifted -= shifted.max(-1, keepdims=True)
         np.copyto(shifted, 0.0, where=hidden)
@@ -184,7 +184,7 @@ class CausalSoftmax(Operation):
     def backward(self, weights_bar: Float[Array, "... query key"], saved: SavedSoftmax) -> tuple[Array]:
         weights = saved.weights
         hidden = ~self.visible(*weights.shape[-2:])
-        scores_bar = np.array(weights_bar)
+        scores_bar = weights_bar.copy()
         np.copyto(scores_bar, 0.0, where=hidden)  # a hidden key passes nothing on, not even 0 · nan
         scores_bar -= dots(scores_bar, weights)  # raising all scores alike changes nothing
         scores_bar *= weights
