@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -92,20 +94,26 @@ def sequences() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("wrong", "right", "batch", "loss", "named"),
     [
-        (Normed(0), Normed(-1), table, squared, {"batch-leaks"}),
-        (Pooled(over=0), Pooled(), words, of_class, {"batch-leaks"}),
-        (Pooled(placed=0), Pooled(), words, of_class, {"row-number-counts"}),
-        (Read(False), Read(True), sequences, squared, {"batch-axis-as-time", "batch-leaks", "row-number-counts"}),
-        (Dropping(True), Dropping(False), table, squared, {"dropout-in-evaluation"}),
+        (partial(Normed, 0), partial(Normed, -1), table, squared, {"batch-leaks"}),
+        (partial(Pooled, over=0), Pooled, words, of_class, {"batch-leaks"}),
+        (partial(Pooled, placed=0), Pooled, words, of_class, {"row-number-counts"}),
+        (
+            partial(Read, False),
+            partial(Read, True),
+            sequences,
+            squared,
+            {"batch-axis-as-time", "batch-leaks", "row-number-counts"},
+        ),
+        (partial(Dropping, True), partial(Dropping, False), table, squared, {"dropout-in-evaluation"}),
     ],
     ids=["norm over rows", "softmax over rows", "places by row", "time and rows", "always on"],
 )
 def test_outputs_depend_on_their_row(
-    wrong: nn.Module, right: nn.Module, batch: Any, loss: Any, named: set[str]
+    wrong: Callable[[], nn.Module], right: Callable[[], nn.Module], batch: Any, loss: Any, named: set[str]
 ) -> None:
-    torch.manual_seed(0)
-    assert watched(wrong, batch, loss)[0] in named
-    assert watched(right, batch, loss) == []
+    torch.manual_seed(0)  # weights that are drawn when tests are collected are others each time
+    assert watched(wrong(), batch, loss)[0] in named
+    assert watched(right(), batch, loss) == []
 
 
 def test_all_of_a_row_is_read() -> None:
