@@ -87,8 +87,11 @@ def main() -> None:
             memory.append(BEYOND_CACHES / read_seconds(beyond))
     exact = [name for name in sides if made[name] and name in ("transformers, fp32", *EXACT)]
     rate = statistics.median(memory)
-    agree = all(made[name] == made[exact[0]] for name in exact)
-    report(f"{options.model}, batch {options.batch}", read, options.batch, seconds, limits, rate, agree)
+    same = (
+        "the same tokens" if all(made[name] == made[exact[0]] for name in exact) else "not the same (ties in rounding)"
+    )
+    said = f"{', '.join(exact)} chose {same}"
+    report(f"{options.model}, batch {options.batch}", read, options.batch, seconds, limits, rate, said)
 
 
 Side = Callable[[], tuple[float, list[int]]]
@@ -191,7 +194,7 @@ def read_seconds(block: torch.Tensor) -> float:
 
 def report(
     title: str, read: int, batch: int, seconds: dict[str, list[float]], limits: dict[str, list[float]], rate: float,
-    agree: bool,
+    said: str,
 ) -> None:  # fmt: skip
     table = Table(title=f"{title}: {read / 1e6:.1f} M weights per position, {torch.get_num_threads()} threads")
     for column in (
@@ -210,10 +213,7 @@ def report(
         )  # fmt: skip
     console = Console(width=120)
     console.print(table)
-    said = "the same tokens" if agree else "not the same tokens (ties in rounding)"
-    console.print(
-        f"ratio: to {next(iter(seconds))}; limpid's fp32 and bf16 weights and transformers in fp32 chose {said}"
-    )
+    console.print(f"ratio: to {next(iter(seconds))}; {said}")
     console.print(f"memory is read at {rate / 1e9:.0f} GB/s")
     console.print(
         f"spread over rounds, standard deviation: {np.std(base) / np.mean(base):.1%} of the first side's time"

@@ -33,5 +33,5 @@ def trace(
     from limpid.tracing import Trace
     from limpid.training.opening import recorded
 
-    file, now = recorded(what, step, text, output, reporter.progress)
-    return Trace.open(file, report=reporter.progress, whole=now)
+    file, just_written = recorded(what, step, text, output, reporter.progress)
+    return Trace.open(file, report=reporter.progress, just_written=just_written)

@@ -38,7 +38,8 @@ def _statistics(model: nn.Module) -> Tensor:
     return joined(kept).clone().cpu()
 
 
-def _weights(model: nn.Module) -> Tensor:
+def some_weights(model: nn.Module) -> Tensor:
+    """A few numbers of every parameter, on the host: two models may lie on different devices."""
     return joined([sample(p, ELEMENTS).float() for p in model.parameters()]).clone().cpu()
 
 
@@ -53,14 +54,14 @@ class WeightCopy:
 
     @classmethod
     def of(cls, module: nn.Module, model: nn.Module) -> WeightCopy:
-        return cls(weakref.ref(module), _weights(module), _statistics(module), _statistics(model))
+        return cls(weakref.ref(module), some_weights(module), _statistics(module), _statistics(model))
 
     def follows_without_statistics(self, model: nn.Module) -> bool:
         """Whether its weights have moved towards the model's, and its buffers not at all, though the model's have."""
         module = self.module()
         if module is None or not self.statistics.numel():
             return False
-        moved, way = _weights(module) - self.weights, _weights(model) - self.weights
+        moved, way = some_weights(module) - self.weights, some_weights(model) - self.weights
         towards = float(moved.norm()) > 0 and float(torch.cosine_similarity(moved, way, dim=0)) > 0.5
         kept = torch.equal(_statistics(module), self.statistics)
         return towards and kept and not torch.equal(_statistics(model), self.of_model)

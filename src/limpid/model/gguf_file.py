@@ -29,7 +29,7 @@ ACTIVATION = {"llama": "silu", "qwen2": "silu", "qwen3": "silu", "gpt2": "gelu_t
 """The one activation that llama.cpp computes for an architecture."""
 TURNED = (".attn.c_attn.weight", ".c_proj.weight", ".c_fc.weight")
 """GPT-2's matrices, which Hugging Face keeps transposed and llama.cpp does not."""
-NEVER = f"{chr(0xFE)} {chr(0xFF)}"
+UNUSED_MERGE = f"{chr(0xFE)} {chr(0xFF)}"
 """A merge of two bytes that no text in UTF-8 has: llama.cpp reads no file without merges."""
 Q8_BLOCK = 32
 """Numbers that share a scale in q8_0: a row must hold a whole number of blocks."""
@@ -168,7 +168,7 @@ def _tokenizer(their: dict[str, Any], vocab_size: int, end_of_text: int | None) 
         "add_tokenizer_pre": "gpt-2",
         "add_token_list": tokens,
         "add_token_types": types,
-        "add_token_merges": merges or [NEVER],
+        "add_token_merges": merges or [UNUSED_MERGE],
         **ends,
         "add_add_bos_token": False,
         "add_add_space_prefix": False,

@@ -85,14 +85,14 @@ class Hidden:
     @property
     def logits(self) -> Float[Tensor, "batch position vocab"]:
         """Formed now, for whoever looks."""
-        return self.of(self.stream)
+        return self.logits_of(self.stream)
 
     def some_logits(self, most: int) -> Float[Tensor, "some vocab"]:
         """Those of at least `most` positions, if there are so many, spread evenly: fewer than twice as many."""
         stream = self.stream.flatten(0, -2)
-        return self.of(stream[:: max(1, len(stream) // most)])
+        return self.logits_of(stream[:: max(1, len(stream) // most)])
 
-    def of(self, stream: Float[Tensor, "*places d_model"]) -> Float[Tensor, "*places vocab"]:
+    def logits_of(self, stream: Float[Tensor, "*places d_model"]) -> Float[Tensor, "*places vocab"]:
         """The logits of some of the stream."""
         return F.linear(stream, self.output_matrix.to(stream.dtype))
 

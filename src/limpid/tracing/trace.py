@@ -49,9 +49,9 @@ class Trace:
     """
 
     def __init__(
-        self, record: Record, *, on_disk: bool = True, report: Report = SILENT.progress, whole: bool = False
+        self, record: Record, *, on_disk: bool = True, report: Report = SILENT.progress, just_written: bool = False
     ) -> None:
-        self.record, self.on_disk, self.report, self.whole = record, on_disk, report, whole
+        self.record, self.on_disk, self.report, self.just_written = record, on_disk, report, just_written
 
     @classmethod
     def open(
@@ -60,17 +60,17 @@ class Trace:
         *,
         on_disk: bool = True,
         report: Report = SILENT.progress,
-        whole: bool = False,
+        just_written: bool = False,
     ) -> Trace:
         """Open a recorded step.
 
         on_disk  what comes of it is kept beside it
         report   hears how far redoing it is
-        whole    this process has just written the file and its hash, which is then not formed a second time
+        just_written  by this process, with its hash, which is then not formed a second time
         Raises  CheckpointError when the file is not a whole recorded step
         """
         found = record if isinstance(record, Record) else Record(Path(record))
-        return cls(found, on_disk=on_disk, report=report, whole=whole)
+        return cls(found, on_disk=on_disk, report=report, just_written=just_written)
 
     def __repr__(self) -> str:
         meta = self.record.meta
@@ -103,7 +103,7 @@ class Trace:
             found: StepDocument = from_json(StepDocument, kept)
             return found
         with ThreadPoolExecutor(1) as beside:
-            checked = None if self.whole else beside.submit(self.record.require_whole)
+            checked = None if self.just_written else beside.submit(self.record.require_whole)
             try:
                 made = document(verify_record(self.record, self.report))
             finally:

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 import limpid
 from doctor.bench import VOCAB, Decoder
+from limpid.doctor import Doctor
+
+
+def trained(model: Decoder, optimizer: torch.optim.Optimizer, doctor: Doctor) -> Tensor:
+    """Three updates; the rows of the last one."""
+    for _ in range(3):
+        ids = torch.randint(4, VOCAB, (4, 17))
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        doctor.step(loss)
+    return ids
 
 
 def test_modes_and_rows_of_evaluations() -> None:
@@ -15,13 +29,7 @@ def test_modes_and_rows_of_evaluations() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     other = torch.randint(4, VOCAB, (6, 16))
     with limpid.watch(model, optimizer, say=False) as doctor:
-        for _ in range(3):
-            ids = torch.randint(4, VOCAB, (4, 17))
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
-            loss.backward()
-            optimizer.step()
-            doctor.step(loss)
+        ids = trained(model, optimizer, doctor)
         with torch.no_grad():
             model(ids[:, :-1])  # rows of the last step
             model.eval()
@@ -40,13 +48,7 @@ def test_rows_of_another_length_are_not_looked_for() -> None:
     model = Decoder()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     with limpid.watch(model, optimizer, say=False) as doctor:
-        for _ in range(3):
-            ids = torch.randint(4, VOCAB, (4, 17))
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
-            loss.backward()
-            optimizer.step()
-            doctor.step(loss)
+        ids = trained(model, optimizer, doctor)
         with torch.no_grad():
             model(ids[:, :12])
     assert doctor.description is not None

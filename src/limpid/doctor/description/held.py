@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from limpid.doctor.description.words import number
-from limpid.doctor.devices import joined, same_numbers
-from limpid.doctor.weight_copies import copies_of
-from limpid.doctor.weights import sample
+from limpid.doctor.devices import same_numbers
+from limpid.doctor.weight_copies import copies_of, some_weights
 
 if TYPE_CHECKING:
     from limpid.doctor.model_info import ModelInfo
@@ -41,14 +40,14 @@ class Held:
     def begins(self) -> None:
         """A step that is looked at is about to be made."""
         pair = self.both()
-        self.before = None if pair is None else _some(pair[0])
+        self.before = None if pair is None else some_weights(pair[0])
 
     def ends(self) -> None:
         """The next one begins: how far it went since, on the way to where the model is."""
         pair, before, self.before = self.both(), self.before, None
         if pair is None or before is None:
             return
-        moved, way = _some(pair[0]) - before, _some(pair[1]) - before
+        moved, way = some_weights(pair[0]) - before, some_weights(pair[1]) - before
         length = float(way.square().sum())
         part = float((moved * way).sum()) / length if length else 0.0
         if not float(moved.norm()):
@@ -131,11 +130,6 @@ def _in_its_place(name: str, one: nn.Module, other_name: str, other: nn.Module) 
 
 def _alike(one: nn.Module, other: nn.Module) -> bool:
     return [p.shape for p in one.parameters()] == [p.shape for p in other.parameters()]
-
-
-def _some(model: nn.Module) -> Tensor:
-    """On the host: the other model may lie elsewhere."""
-    return joined([sample(p, ELEMENTS).float() for p in model.parameters()]).clone().cpu()
 
 
 def _buffers(own: nn.Module, other: nn.Module) -> str:

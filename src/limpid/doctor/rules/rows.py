@@ -14,11 +14,9 @@ from limpid.doctor.runs import trailing_run
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from limpid.doctor.calls import Call
     from limpid.doctor.exam import Exam
     from limpid.doctor.history import History
     from limpid.doctor.loss_gradient import LossGradient
-    from limpid.doctor.micro_batches import Micro
     from limpid.doctor.row_history import RowHistory
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
@@ -231,13 +229,12 @@ def duplicated_in_steps(watched: Watched, record: StepRecord, history: History) 
 
 def _learned_from(record: StepRecord, hashes: list[int]) -> list[int]:
     """Those of rows that have a label: copies without any fill a batch up."""
-    sources: list[Micro | Call] = [one for one in record.micros if one.ids is not None]
-    sources = sources or [one for one in record.calls if one.ids is not None]
+    sources = [(one.ids, one.labels) for one in record.micros if one.ids is not None]
+    sources = sources or [(one.ids, one.labels) for one in record.calls if one.ids is not None]
     taught: list[bool] = []
-    for one in sources:
-        labels = None if one.labels is None or one.labels.ndim != 2 else record.host(one.labels)
-        own = one.ids is not None and labels is not None and labels.shape == one.ids.shape
-        taught += (labels >= 0).any(1).tolist() if own and labels is not None else [True] * len(one.ids)  # type: ignore[arg-type]
+    for ids, given in sources:
+        labels = None if given is None or given.shape != ids.shape else record.host(given)
+        taught += [True] * len(ids) if labels is None else (labels >= 0).any(1).tolist()
     return [h for h, has in zip(hashes, taught, strict=True) if has] if len(taught) == len(hashes) else hashes
 
 
@@ -254,17 +251,19 @@ def _row_by_row(gradients: Sequence[LossGradient]) -> bool:
 def _duplicated(
     rows: int, distinct: int, says: str, step: int | None = None, drawn: bool = False, compared: bool = False
 ) -> Finding:
+    cause = fix = ""
+    if drawn:
+        cause, fix = "sampling with replacement from a set smaller than a batch", "nothing, if there is no more data"
+    elif compared:
+        cause = "each row twice with other dropout, whose outputs the loss compares, it seems"
+        fix = "nothing, if that is meant"
     return ROWS_DUPLICATED.finding(
         severity="notice" if drawn or compared else "warning",
         step=step,
         where="batch",
         says=says,
-        cause="sampling with replacement from a set smaller than a batch"
-        if drawn
-        else "each row twice with other dropout, whose outputs the loss compares, it seems"
-        if compared
-        else "",
-        fix="nothing, if there is no more data" if drawn else "nothing, if that is meant" if compared else "",
+        cause=cause,
+        fix=fix,
         sure=0.5 if drawn or compared else 0.8 if step is None else 0.9,
         evidence={"rows": rows, "distinct": distinct},
     )
