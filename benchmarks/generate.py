@@ -90,7 +90,7 @@ def main() -> None:
     same = (
         "the same tokens" if all(made[name] == made[exact[0]] for name in exact) else "not the same (ties in rounding)"
     )
-    said = f"{', '.join(exact)} chose {same}"
+    said = f"{' and '.join(exact)} chose {same}"
     report(f"{options.model}, batch {options.batch}", read, options.batch, seconds, limits, rate, said)
 
 
