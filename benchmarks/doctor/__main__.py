@@ -25,7 +25,7 @@ import torch
 from benchmarks.doctor.fault import Fault
 from benchmarks.doctor.faults import FAULTS
 from benchmarks.doctor.healthy import HEALTHY, Healthy
-from benchmarks.doctor.judge import judge
+from benchmarks.doctor.judge import is_said, judge
 from benchmarks.doctor.models import ARCHITECTURES
 from benchmarks.doctor.settings import DEVICE
 from benchmarks.doctor.table import markdown, summary
@@ -148,7 +148,7 @@ def line(task: Task, found: dict[str, Any]) -> str:
     if task.kind == "proofs":
         bites = "bites" if found["bites"] else "DOES NOT BITE"
         return f"{head}{bites}: {found['with_fault']:.4g}, {found['without']:.4g} ({found['says']})"
-    alarms = [f"{f['rule']}@{f['step']}" for f in found["findings"] if f["severity"] != "notice"]
+    alarms = [f"{f['rule']}@{f['step']}" for f in found["findings"] if is_said(f)]
     verdict = "" if task.kind != "faults" else f"{'right' if found['right'] else 'WRONG'} +{found['named']}  "
     crash = f"  crashed: {found['crashed']}" if found["crashed"] else ""
     return f"{head}{verdict}{', '.join(alarms) or 'silent'}{crash}"

@@ -15,7 +15,6 @@ from torch import Tensor
 
 import limpid
 
-ALARMS = ("warning", "fault")
 SETTLED = 20
 """Steps for which a run goes on once the right cause is named: the ranking may still change."""
 
@@ -31,11 +30,12 @@ class Record:
     name: str
     architecture: str
     seed: int
-    detected: bool = False  # the doctor raised an alarm at all
-    right: bool = False  # the first-ranked alarm at the end of the run is an accepted rule
+    detected: bool = False  # the doctor said anything at all
+    alarm: bool = False  # it said more than that something may be meant
+    right: bool = False  # what is said first at the end of the run is an accepted rule
     named: int | None = None  # steps from the onset until an accepted rule was first-ranked; 0 before the first step
-    first: str = ""  # the first-ranked alarm at the end
-    early: list[str] = field(default_factory=list)  # alarms before the onset: false ones
+    first: str = ""  # what is said first at the end
+    early: list[str] = field(default_factory=list)  # said before the onset: wrongly
     findings: list[dict[str, Any]] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     crashed: str = ""  # what the run itself ended with
@@ -76,16 +76,22 @@ class Attending:
 
     def look(self, done: int) -> None:
         """Is the accepted rule first by now, `done` steps into the run?"""
-        alarms = self.alarms()
-        if not alarms:
+        said = self.said()
+        if not said:
             return
         if done <= self.onset and self.onset:
-            self.early = [finding.rule for finding in alarms if finding.rule not in self.accepted]
-        if self.named is None and alarms[0].rule in self.accepted:
+            self.early = [finding.rule for finding in said if finding.rule not in self.accepted]
+        if self.named is None and said[0].rule in self.accepted:
             self.named = max(0, done - self.onset)
 
-    def alarms(self) -> list[Any]:
-        return [finding for finding in self.doctor.findings if finding.severity in ALARMS]
+    def said(self) -> list[Any]:
+        """Alarms, and behind them what may be meant."""
+        return [finding for finding in self.doctor.findings if finding.is_said]
+
+
+def is_said(found: dict[str, Any]) -> bool:
+    """Whether a finding, as it is kept, was printed while the run trained."""
+    return found["severity"] != "notice" or bool(found["meant"])
 
 
 def labels_of(loop: Loop, batches: list[Any]) -> int:
@@ -125,15 +131,15 @@ def judge_here(case: Fault | Healthy, architecture: str, seed: int, *, injected:
     record.seconds = time.perf_counter() - start
     if watcher.doctor is None:
         return record
-    alarms = watcher.alarms()
+    said = watcher.said()
     record.findings = [
-        {"rule": f.rule, "severity": f.severity, "step": f.step, "where": f.where, "says": f.says}
+        {"rule": f.rule, "severity": f.severity, "step": f.step, "where": f.where, "says": f.says, "meant": f.meant}
         for f in watcher.doctor.findings
     ]
     record.skipped = dict(getattr(watcher.doctor, "skipped", {}))
     record.early, record.named = watcher.early, watcher.named
-    record.detected = bool(alarms)
-    record.first = alarms[0].rule if alarms else ""
+    record.detected, record.alarm = bool(said), any(f.severity != "notice" for f in said)
+    record.first = said[0].rule if said else ""
     record.right = bool(fault) and record.first in (fault.accepted if fault else ())
     close = getattr(watcher.doctor, "close", None)
     if close is not None:

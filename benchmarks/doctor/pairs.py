@@ -26,7 +26,7 @@ import torch
 from benchmarks.doctor.__main__ import write_table
 from benchmarks.doctor.fault import Fault
 from benchmarks.doctor.faults import FAULTS
-from benchmarks.doctor.judge import ALARMS, judge
+from benchmarks.doctor.judge import is_said, judge
 from benchmarks.doctor.loop import Loop
 from benchmarks.doctor.ranks import on_ranks
 from benchmarks.doctor.settings import Settings
@@ -86,7 +86,7 @@ def perform(pair: Pair, architecture: str) -> dict[str, Any]:
     if not made["bites"]:
         return made
     record = judge(both, architecture, 0)
-    alarms = [found["rule"] for found in record.findings if found["severity"] in ALARMS]
+    alarms = [found["rule"] for found in record.findings if is_said(found)]
     named = [next((rule for rule in alarms if rule in one.accepted), "") for one in pair]
     others = [rule for rule in alarms if rule not in {*pair[0].accepted, *pair[1].accepted}]
     return made | {

@@ -16,16 +16,18 @@ def summary(results: dict[str, Any]) -> dict[str, Any]:
     """The numbers that the goals are stated in."""
     faults, healthy = results["faults"], results["healthy"] + results["twins"]
     named = [r["named"] for r in faults if r["named"] is not None]
-    alarms = [r for r in healthy if r["detected"]] + [r for r in faults if r["early"]]
+    alarms = [r for r in healthy if r["alarm"]] + [r for r in faults if r["early"]]
     return {
         "faulty runs": len(faults),
         "detected": sum(r["detected"] for r in faults),
+        "by an alarm": sum(r["alarm"] for r in faults),
         "right cause first": sum(r["right"] for r in faults),
         "named before the first step": sum(n == 0 for n in named),
         "median steps until named": statistics.median(named) if named else None,
         "slowest decile, steps": sorted(named)[int(0.9 * (len(named) - 1))] if named else None,
         "healthy runs": len(healthy),
         "healthy runs with an alarm": len(alarms),
+        "healthy runs told what may be meant": sum(r["detected"] and not r["alarm"] for r in healthy),
         "proofs": len(results["proofs"]),
         "injections that bite": sum(p["bites"] for p in results["proofs"]),
     }
@@ -57,13 +59,16 @@ def said(numbers: dict[str, Any]) -> list[str]:
     lines = ["| | measured |", "|---|---|"]
     if runs:
         lines += [
-            f"| faulty runs detected | {share(numbers['detected'], runs)} |",
+            f"| faulty runs detected | {share(numbers['detected'], runs)}, by an alarm {numbers['by an alarm']} |",
             f"| right cause named first | {share(numbers['right cause first'], runs)} |",
             f"| named before the first step | {share(numbers['named before the first step'], runs)} |",
             f"| steps from onset until named, median (nine in ten) | {numbers['median steps until named']:g} "
             f"({numbers['slowest decile, steps']}) |" if numbers["median steps until named"] is not None else "",
         ]  # fmt: skip
-    lines.append(f"| false alarms on healthy runs | {numbers['healthy runs with an alarm']} of {healthy} |")
+    lines.append(
+        f"| false alarms on healthy runs | {numbers['healthy runs with an alarm']} of {healthy}; "
+        f"{numbers['healthy runs told what may be meant']} more were told something that may be meant |"
+    )
     if numbers["proofs"]:
         lines.append(f"| injections proven to bite | {share(numbers['injections that bite'], numbers['proofs'])} |")
     return [line for line in lines if line]

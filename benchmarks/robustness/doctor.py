@@ -48,7 +48,7 @@ def words(finding: Any) -> str:
 
 
 def told(finding: Any) -> dict[str, Any]:
-    return {k: getattr(finding, k) for k in ("rule", "severity", "step", "where", "says", "cause", "fix", "sure")}
+    return {k: getattr(finding, k) for k in ("rule", "severity", "step", "where", "says", "cause", "fix", "meant", "sure")}
 
 
 def right(finding: Any, case: Fault) -> bool:
@@ -78,7 +78,8 @@ def try_honest(case: Honest, seed: int, preflight: bool) -> dict[str, Any]:
         "category": "honest",
         "expected": "no finding above notice, nothing changed",
         "got": [told(f) for f in loud],
-        "notices": [f"{f.rule}: {f.says}" for f in findings if f.severity == QUIET],
+        "asked": [told(f) for f in findings if f.is_said and f.severity == QUIET],
+        "notices": [f"{f.rule}: {f.says}" for f in findings if not f.is_said],
         "changed": changed,
         "steps": len(plain.losses),
         "losses": [plain.losses[0], plain.losses[-1]] if plain.losses else [],
@@ -114,21 +115,24 @@ def try_fault(case: Fault, seed: int, preflight: bool, twins: bool) -> dict[str,
     loud = [f for f in findings if f.severity != QUIET]
     twin_loud = [f for f in twin.findings() if f.severity != QUIET]
     proof = bite(wrong, twin)
-    detected = bool(loud)
+    said = [f for f in findings if f.is_said]  # alarms, and behind them what may be meant
     first = bool(loud) and right(loud[0], case)
     return {
         "category": case.category,
         "expected": " and ".join(case.wanted),
         "got": [told(f) for f in loud],
-        "notices": [f"{f.rule}: {f.says}" for f in findings if f.severity == QUIET],
-        "detected": detected,
+        "asked": [told(f) for f in said if f.severity == QUIET],
+        "notices": [f"{f.rule}: {f.says}" for f in findings if not f.is_said],
+        "detected": bool(loud),
         "right first": first,
+        "said": bool(said),
+        "right first of what is said": bool(said) and right(said[0], case),
         "right anywhere": any(right(f, case) for f in loud),
         "right as a notice": any(right(f, case) for f in findings if f.severity == QUIET),
         "false findings": [f.rule for f in loud if not right(f, case)],
         "twin": [told(f) for f in twin_loud],
         "losses": [wrong.losses[0], wrong.losses[-1], twin.losses[-1]],
-        "failed": not first or bool(twin_loud) or not proof["bites"],
+        "failed": not (said and right(said[0], case)) or bool(twin_loud) or not proof["bites"],
         **proof,
     }
 
@@ -165,7 +169,7 @@ def line(record: dict[str, Any]) -> str:
     name = f"{record['kind']:6} {record['name']}"
     if "error" in record:
         return f"{name}: error: {record['error'].strip().splitlines()[-1]}"
-    named = ", ".join(f"{f['rule']} ({f['severity']})" for f in record["got"]) or "nothing"
+    named = ", ".join(f"{f['rule']} ({f['severity']})" for f in record["got"] + record["asked"]) or "nothing"
     if record["kind"] == "honest":
         return f"{name}: found {named}; changed: {', '.join(record['changed']) or 'nothing'}"
     extra = "" if record["bites"] else "; does not bite"
@@ -190,7 +194,9 @@ def summary(records: list[dict[str, Any]]) -> str:
         lines.append(f"{category:14} {len(rows):6} {seen:9} {first:7} {anywhere:9} {false:6}")
     lines.append(
         f"honest accused {count(sound, 'accused')}; detected {count(wrong, 'detected')}; "
-        f"right first {count(wrong, 'right first')}; changed {sum(bool(r['changed']) for r in sound)}"
+        f"right first {count(wrong, 'right first')}; changed {sum(bool(r['changed']) for r in sound)}\n"
+        f"with what may be meant: honest asked {count(sound, 'asked')}; said {count(wrong, 'said')}; "
+        f"right first of it {count(wrong, 'right first of what is said')}"
     )
     lines.append(
         f"right anywhere {count(wrong, 'right anywhere')}; twins accused {count(wrong, 'twin')}; "

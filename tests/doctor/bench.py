@@ -93,8 +93,8 @@ def mean_loss(model: nn.Module, given: Any) -> Tensor:
 
 
 def rules(found: list[Any]) -> list[str]:
-    """Alarms, in their order."""
-    return [finding.rule for finding in found if finding.severity != "notice"]
+    """Alarms and choices that may be meant, in their order."""
+    return [finding.rule for finding in found if finding.is_said]
 
 
 def preflight(

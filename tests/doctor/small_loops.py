@@ -32,8 +32,8 @@ def net(*sizes: int, act: type[nn.Module] = nn.ReLU) -> nn.Sequential:
 
 
 def alarms(doctor: Any) -> list[str]:
-    """What is worse than a notice."""
-    return [finding.rule for finding in doctor.findings if finding.severity != "notice"]
+    """What is said: what is worse than a notice, and choices that may be meant."""
+    return [finding.rule for finding in doctor.findings if finding.is_said]
 
 
 def watched(

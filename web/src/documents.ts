@@ -284,6 +284,7 @@ export interface Finding {
   says: string;
   cause: string;
   fix: string;
+  meant: string;
   sure: Numeric;
   refuted_by: string;
   evidence: Record<string, unknown>;

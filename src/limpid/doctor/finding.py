@@ -27,9 +27,15 @@ class Finding:
     says: str  # what, in one or two sentences with the numbers
     cause: str  # why
     fix: str  # what to change
+    meant: str = ""  # who does this on purpose; what may be meant is a notice that is said, while the run does not suffer
     sure: float = 1.0  # 0 … 1; 1 is an exact test, without a threshold
     refuted_by: str  # the number that would show this finding wrong
     evidence: dict[str, Any] = field(default_factory=dict)  # plain numbers, words and lists of them
+
+    @property
+    def is_said(self) -> bool:
+        """Whether it is printed while the run trains: an alarm, or a choice that may be meant."""
+        return self.severity != "notice" or bool(self.meant)
 
     def as_json(self) -> str:
         """One line of JSON; numbers that are not finite become words."""
@@ -38,6 +44,7 @@ class Finding:
     def _repr_html_(self) -> str:
         when = "before the first step" if self.step is None else f"step {self.step:,}"
         facts = [("where", f"{self.where}, {when}"), ("found", self.says), ("cause", self.cause), ("fix", self.fix)]
+        facts += [("meant", self.meant)] if self.meant else []
         facts += [("wrong if", self.refuted_by), *((name, value) for name, value in self.evidence.items())]
         return titled(f"{self.severity}: {self.rule}", table(facts))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
         findings,
         key=lambda f: (
             f.severity == "notice",
+            not f.is_said,
             id(f) in explained,
             -SEVERITIES.index(f.severity),
             -len(RULES[f.rule].explains) if f.rule in RULES else 0,
@@ -32,6 +34,22 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
             f.step or 0,
         ),
     )
+
+
+def as_choices(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings of what may be meant are notices, unless another one shows that the run suffers."""
+    found = list(findings)
+    return found if any(map(shows_suffering, found)) else list(map(as_choice, found))
+
+
+def as_choice(finding: Finding) -> Finding:
+    """A finding as it stands in a run that does not suffer: what may be meant is a notice."""
+    return dataclasses.replace(finding, severity="notice") if finding.meant else finding
+
+
+def shows_suffering(finding: Finding) -> bool:
+    """Whether a run in which this was found suffers, whatever its author meant."""
+    return finding.severity != "notice" and finding.rule in RULES and RULES[finding.rule].suffers
 
 
 def _about(finding: Finding) -> str:
@@ -56,13 +74,16 @@ def _explained(finding: Finding, findings: Sequence[Finding]) -> bool:
 class FindingLog:
     """Everything found so far; each rule speaks once, and again when it becomes more severe.
 
-    What is found goes to the console, to findings.jsonl, to TensorBoard or W&B.
+    What is found goes to the console, to findings.jsonl, to TensorBoard or W&B. What may be meant is a notice until the
+    run suffers: a loss that diverges, stays where it began, or is not finite.
     """
 
     def __init__(self, output: Path | None, say: Callable[[str], None] | bool, writer: Any) -> None:
         self.output, self.say, self.writer = output, say, writer
         self.first = True  # whether this process speaks for all of them
         self.by_rule: dict[str, Finding] = {}
+        self.suffers = False
+        self.choices: dict[str, Finding] = {}  # what may be meant, as severe as it is in a run that suffers
         self.compared: dict[str, Finding] = {}  # notices of a comparison that are not said yet, by part of a step
         if output is not None:
             with self._never_breaking():
@@ -72,12 +93,27 @@ class FindingLog:
         for finding in findings:
             if finding.severity == "notice" and finding.rule in RULES and RULES[finding.rule].family == COMPARED:
                 self.compared.setdefault(str(finding.evidence.get("part")), finding)
-            about = _about(finding)
-            old = self.by_rule.get(about)
-            if old is None or SEVERITIES.index(old.severity) < SEVERITIES.index(finding.severity):
-                self.by_rule[about] = finding
-                if self.first:
-                    self._report(finding)
+            self._keep(self._as_choice(finding))
+            if shows_suffering(finding) and not self.suffers:
+                self.suffers = True
+                for choice in self.choices.values():
+                    self._keep(choice)
+
+    def _as_choice(self, finding: Finding) -> Finding:
+        """What may be meant is kept for the time when the run suffers."""
+        if not finding.meant or self.suffers:
+            return finding
+        old = self.choices.get(_about(finding))
+        if old is None or SEVERITIES.index(old.severity) < SEVERITIES.index(finding.severity):
+            self.choices[_about(finding)] = finding
+        return as_choice(finding)
+
+    def _keep(self, finding: Finding) -> None:
+        old = self.by_rule.get(_about(finding))
+        if old is None or SEVERITIES.index(old.severity) < SEVERITIES.index(finding.severity):
+            self.by_rule[_about(finding)] = finding
+            if self.first:
+                self._report(finding)
 
     def findings(self, without: Iterable[str] = ()) -> list[Finding]:
         """Root causes first; without those of some rules."""
@@ -109,6 +145,8 @@ class FindingLog:
             self.writer.log({f"doctor/{finding.rule}": SEVERITIES.index(finding.severity) + 1})
         if finding.severity != "notice":
             self._say(f"{_line(finding)}\n        cause: {finding.cause}\n        fix:   {finding.fix}")
+        elif finding.is_said:
+            self._say(f"{_line(finding)}\n        meant: {finding.meant}\n        else:  {finding.fix}")
 
     @contextlib.contextmanager
     def _never_breaking(self) -> Iterator[None]:

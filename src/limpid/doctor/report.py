@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.finding import SEVERITIES, Finding, finding_from
-from limpid.doctor.finding_log import ranked, when
+from limpid.doctor.finding_log import as_choices, ranked, when
 from limpid.doctor.logs import read_record
 from limpid.doctor.logs.table import Curves
 from limpid.doctor.rule import functions
@@ -51,7 +51,7 @@ def diagnose(curves: Curves) -> list[Finding]:
             old = by_rule.get(finding.rule)
             if old is None or (old.severity == "notice" and finding.severity != "notice"):
                 by_rule[finding.rule] = finding
-    return ranked(list(by_rule.values()))
+    return ranked(as_choices(by_rule.values()))
 
 
 def unchecked(curves: Curves) -> dict[str, str]:
@@ -142,6 +142,7 @@ def show(findings: Sequence[Finding], console: Console) -> None:
             ("", finding.says),
             ("cause   ", finding.cause),
             ("fix     ", finding.fix),
+            *((("meant   ", finding.meant),) if finding.meant else ()),
             ("refuted ", f"by {finding.refuted_by}"),
             ("sure    ", f"{finding.sure:.0%}"),
         ):
@@ -215,6 +216,6 @@ def _card(slug: str) -> list[tuple[str, str]]:
         ("cost", card["cost"]),
         ("needs", ", ".join(card["needs"])),
         ("looks", ", ".join(card["looks"])),
-        *((name.replace("_", " "), card[name]) for name in ("cause", "fix", "refuted_by") if card[name]),
+        *((name.replace("_", " "), card[name]) for name in ("cause", "fix", "meant", "refuted_by") if card[name]),
         ("explains", ", ".join(card["explains"]) or "nothing else"),
     ]

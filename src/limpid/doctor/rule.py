@@ -100,6 +100,8 @@ class Rule:
     fix: str = ""
     refuted_by: str = ""
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)
+    meant: str = ""  # who does this on purpose; findings may say it more exactly, or that nobody can mean it: None
+    suffers: bool = False  # whether a run in which this is found suffers, whatever was meant
     explains: tuple[str, ...] = ()  # rules whose findings are consequences of this one
     tries_smaller_step: bool = False  # whether the step that it speaks at is repeated at a tenth of its rate
     at_first_update: bool = False  # whether a loop's first update is examined although its steps are looked at, too
@@ -126,10 +128,14 @@ class Rule:
         cause: str = "",
         fix: str = "",
         refuted_by: str = "",
+        meant: str | None = "",
         sure: float = 1.0,
         evidence: Mapping[str, Any] | None = None,
     ) -> Finding:
-        """A finding of this rule; cause, fix and refutation are the rule's own where nothing more exact is given."""
+        """A finding of this rule; cause, fix, refutation and who may mean it are the rule's own where none is given.
+
+        meant   None where nobody can mean what this finding shows
+        """
         return Finding(
             rule=self.slug,
             severity=severity,
@@ -138,6 +144,7 @@ class Rule:
             says=LONG_NUMBER.sub(lambda match: f"{float(match[0].replace(',', '')):.3g}", says),
             cause=cause or self.cause,
             fix=fix or self.fix,
+            meant="" if meant is None or severity == "notice" else meant or self.meant,
             sure=sure,
             refuted_by=refuted_by or self.refuted_by,
             evidence=dict(evidence or {}),
@@ -159,6 +166,7 @@ class Rule:
             "cause": self.cause,
             "fix": self.fix,
             "refuted_by": self.refuted_by,
+            "meant": self.meant,
             "explains": list(self.explains),
         }
 

@@ -142,6 +142,7 @@ GRADIENT_EXPLODES = Rule(
         "known": Threshold(40, "twice what a median of the past needs to be good to a quarter of the scatter"),
     },
     cost="none: the norm is there",
+    suffers=True,
     needs=(Probe.GRADIENT_NORM, Probe.REPLAY, Probe.LOG),
     cause="the run is about to diverge, or the loss changed scale",
     fix="clip, lower the rate, look at the batch",

@@ -48,6 +48,7 @@ LEARNING_RATE_TOO_HIGH = Rule(
         "adam_fault": Threshold(3, "the first update alone drowns the weights"),
     },
     cost="norms of updates on a slice of each tensor, on sampled steps",
+    suffers=True,
     needs=(Probe.PARAMETERS, Probe.SCHEDULE, Probe.LOSS, Probe.UPDATES, Probe.REPLAY),
     cause="the learning rate is too high",
     refuted_by="a loss that falls at this rate",

@@ -55,6 +55,7 @@ LOSS_DIVERGES = Rule(
         "start": Threshold(1.02, "nothing is left of what was learned; 2 % and 0.02 nat are the scatter of a batch"),
     },
     cost="none: the loss is there",
+    suffers=True,
     needs=(Probe.LOSS, Probe.REPLAY, Probe.LOG),
     cause="the rate is too high for this point of the run, or what is fed changed",
     fix="go back 100 steps before the rise, lower the rate or skip those batches",

@@ -58,6 +58,7 @@ LOSS_BELOW_FLOOR = Rule(
         "last": Threshold(10, "as above"),
     },
     cost="none: the loss and the row hashes",
+    suffers=True,
     needs=(Probe.LOSS, Probe.ROWS, Probe.LOSS_GRADIENT, Probe.LOG),
     cause="targets leak into the inputs: labels not shifted, no causal mask, or a task that copies",
     fix="run the causality and label tests: doctor.preflight(batch)",
@@ -78,6 +79,7 @@ LOSS_CONSTANT = Rule(
         "rounding": Threshold(2.0**-20, "sixteen roundings of float32"),
     },
     cost="none: the losses are there",
+    suffers=True,
     needs=(Probe.LOSS, Probe.ROWS, Probe.GRADIENT_NORM),
     cause="the reference, teacher or target is the model itself, not a copy, so that both move together",
     fix="reference = copy.deepcopy(model).requires_grad_(False), before training begins",
@@ -102,6 +104,7 @@ NEVER_FALLS = Rule(
         "near": Threshold(0.3, "logits of fresh weights have a std up to 0.8, which adds its square over 2"),
     },
     cost="none: the losses are there",
+    suffers=True,
     needs=(Probe.LOG,),
     cause="updates that do not reach the model, a rate of 0 or far too low, or targets that have nothing to do with "
     "the inputs",

@@ -73,6 +73,7 @@ LOSS_SCALE_COLLAPSED = Rule(
         "least": Threshold(1, "gradients that have to be made smaller do not underflow"),
     },
     cost="none: the scaler counts",
+    suffers=True,
     needs=(Probe.EVENTS, Probe.LOG),
     cause="an activation overflows float16, whatever the loss is scaled by, or a loss is NaN",
     fix="bfloat16, or find the overflow: the first bad operation is named when the loss itself breaks",

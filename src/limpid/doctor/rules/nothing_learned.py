@@ -42,6 +42,7 @@ NOTHING_LEARNED = Rule(
         "moved": Threshold(0.3, "weights that have hardly moved have learned nothing yet"),
     },
     cost="none: losses, labels and updates are there",
+    suffers=True,
     needs=(Probe.LOSS, Probe.BATCH, Probe.UPDATES, Probe.LOSS_INPUTS, Probe.LOSS_GRADIENT),
     cause="targets that have nothing to do with the inputs as they are given (shuffled apart, contradicting each "
     "other, of "
