@@ -166,7 +166,7 @@ def test_findings_are_counted_and_told(tmp_path: Path, ask: Ask) -> None:
     (run.path / "findings.jsonl").write_text(json.dumps(finding) + "\nnot json\n" + json.dumps({"rule": 1}) + "\n")
     client = ask(tmp_path)
     assert client.get("/api/runs").json()["runs"][0]["findings"] == 1
-    assert client.get("/api/runs/001").json()["findings"] == [finding | {"sure": 1.0}]
+    assert client.get("/api/runs/001").json()["findings"] == [finding | {"meant": "", "sure": 1.0}]
 
 
 def test_tags_and_note_are_kept_beside_the_run(tmp_path: Path, ask: Ask) -> None:
