@@ -48,7 +48,8 @@ def words(finding: Any) -> str:
 
 
 def told(finding: Any) -> dict[str, Any]:
-    return {k: getattr(finding, k) for k in ("rule", "severity", "step", "where", "says", "cause", "fix", "meant", "sure")}
+    kept = ("rule", "severity", "step", "where", "says", "cause", "fix", "meant", "sure")
+    return {k: getattr(finding, k) for k in kept}
 
 
 def right(finding: Any, case: Fault) -> bool:

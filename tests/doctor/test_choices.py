@@ -26,7 +26,8 @@ def test_a_choice_is_told_and_nobody_is_accused(capsys: pytest.CaptureFixture[st
     assert (found.severity, found.is_said) == ("notice", True)
     (line,) = lines
     assert line.startswith("doctor: notice: data-sorted (step 4, rows)")
-    assert "meant: a curriculum" in line and "else:  shuffle" in line
+    assert "meant: a curriculum" in line
+    assert "else:  shuffle" in line
 
 
 @pytest.mark.parametrize("complaint_first", [False, True])

@@ -27,7 +27,7 @@ class Finding:
     says: str  # what, in one or two sentences with the numbers
     cause: str  # why
     fix: str  # what to change
-    meant: str = ""  # who does this on purpose; what may be meant is a notice that is said, while the run does not suffer
+    meant: str = ""  # who does this on purpose: a notice that is said, and an alarm only in a run that suffers
     sure: float = 1.0  # 0 … 1; 1 is an exact test, without a threshold
     refuted_by: str  # the number that would show this finding wrong
     evidence: dict[str, Any] = field(default_factory=dict)  # plain numbers, words and lists of them
