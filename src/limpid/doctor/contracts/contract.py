@@ -29,6 +29,7 @@ class Breach:
     cause: str = ""
     fix: str = ""
     severity: Severity = "fault"
+    meant: str | None = ""  # who does this on purpose, where the rule does not say; None where nobody can mean it
     looks: int = 1  # steps that are looked at, and must show it
     elements: Tensor | None = None  # where a value for each element is returned: those that must be learned from
     evidence: dict[str, Any] = field(default_factory=dict)

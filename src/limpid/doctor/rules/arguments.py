@@ -118,5 +118,6 @@ def found(rule: Rule, record: StepRecord, history: History) -> Iterator[Finding]
                 says=breach.says,
                 cause=breach.cause,
                 fix=breach.fix,
+                meant=breach.meant,
                 evidence=breach.evidence,
             )
