@@ -19,6 +19,8 @@ LOGITS_BYTES = 1 << 26
 """Logits that the fused loss holds at a time: enough for whole matrix products, little beside what a block saves."""
 LOGITS_BYTES_ON_GPU = 1 << 29
 """The same on a graphics processor, where products are larger before they are whole."""
+MATRIX_ROWS = 1 << 12
+"""Rows of the output matrix whose gradient it forms at a time on a processor."""
 CHUNK_LOGITS = 1 << 19
 """Logits whose softmax is computed at a time, at least of `CHUNK_ROWS` rows: they stay in the processor's cache."""
 CHUNK_ROWS = 128
@@ -28,6 +30,11 @@ def logits_rows(vocab_size: int, itemsize: int, device: str = "cpu") -> int:
     """How many rows of logits a fused loss forms at a time on such a device."""
     held = LOGITS_BYTES if device == "cpu" else LOGITS_BYTES_ON_GPU
     return max(1, held // (vocab_size * itemsize))
+
+
+def matrix_rows(vocab_size: int, device: str) -> int:
+    """How many rows of the output matrix's gradient it forms at a time on such a device."""
+    return min(vocab_size, MATRIX_ROWS) if device == "cpu" else vocab_size
 
 
 def softmax_rows(vocab_size: int) -> int:

@@ -36,10 +36,11 @@ def both(dtype: torch.dtype):
         yield loss.detach(), hidden.grad, matrix.grad
 
 
-@pytest.fixture(params=[1, 4000, 1 << 26])
+@pytest.fixture(params=[(1, 7), (4000, 1), (1 << 26, 7), (1 << 26, 1 << 12)])
 def logits_at_a_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logits of one row at a time, of some, of all."""
-    monkeypatch.setattr(kernel_limits, "LOGITS_BYTES", request.param)
+    """Logits of one row at a time, of some, of all; the matrix's gradient in pieces, and whole."""
+    for name, value in zip(("LOGITS_BYTES", "MATRIX_ROWS"), request.param, strict=True):
+        monkeypatch.setattr(kernel_limits, name, value)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

@@ -23,6 +23,7 @@ from limpid.kernel_limits import (
     has_native_loss,
     has_triton,
     keeps_no_weights,
+    matrix_rows,
 )
 from limpid.planning.figure import Number
 from limpid.planning.number_formats import BYTES
@@ -76,13 +77,16 @@ class Kernels(NamedTuple):
     """Whether the loss is limpid's own kernel, which holds no softmax."""
     logits_bytes: int
     """Logits that the loss holds at a time."""
+    matrix_rows: int
+    """Rows of the output matrix's gradient that it forms at a time."""
 
 
 def kernels_of(config: TrainConfig, on_processor: bool) -> Kernels:
     """The kernels on this machine's device."""
     native_loss = has_native_loss(config.run.precision) if on_processor else has_triton()
     held = LOGITS_BYTES if on_processor else LOGITS_BYTES_ON_GPU
-    return Kernels(_mixing_of(config, on_processor), native_loss, held)
+    piece = matrix_rows(config.model.vocab_size, "cpu" if on_processor else "cuda")
+    return Kernels(_mixing_of(config, on_processor), native_loss, held, piece)
 
 
 def _mixing_of(config: TrainConfig, on_processor: bool) -> Mixing:
@@ -141,12 +145,12 @@ def _rows(model: ModelConfig, kernels: Kernels, recomputed: bool) -> Iterator[Ro
         yield Row("values", "tokens * d * 4 * cast", "tokens * d * max(4, p)", "d")
     untied = "0" if model.tied else "vocab * d"
     gradient = "" if model.tied or model.lora_rank else " + vocab * d * p"
-    copies = 1 if model.lora_rank else 2  # of the matrix, and its gradient, in the format of products
+    piece = "" if model.lora_rank else f" + {kernels.matrix_rows} * d * c * cast"  # of the matrix's gradient
     logits = f"min(tokens * vocab * c, {kernels.logits_bytes})"
     softmax = f"min(tokens, max({CHUNK_ROWS}, {CHUNK_LOGITS} // vocab)) * vocab * max(4, p)"
     logits += "" if kernels.native_loss else f" + {softmax}"
     yield Row("logits, loss", f"tokens * d * c{gradient}",
-              f"tokens * d * c + {logits} + {copies} * vocab * d * c * cast", untied)  # fmt: skip
+              f"tokens * d * c + {logits} + vocab * d * c * cast{piece}", untied)  # fmt: skip
 
 
 READS = {"query": "d", "key": "d", "value": "d", "attention.output": "query", "gate": "d", "up": "d", "mlp.output": "f"}

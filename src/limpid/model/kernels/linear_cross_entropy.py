@@ -58,8 +58,7 @@ class LinearCrossEntropy(torch.autograd.Function):
             if with_gradient:
                 torch.mm(logits, weight, out=bar)
             if ctx.needs_input_grad[1]:
-                product = logits.T @ rows
-                weight_bar = product.to(matrix.dtype) if weight_bar is None else weight_bar.add_(product)
+                weight_bar = _add_product(weight_bar, logits, rows, matrix.dtype)
         ctx.save_for_backward(x_bar.view_as(hidden), weight_bar)
         ctx.scale = scale
         return total / labels
@@ -73,6 +72,22 @@ class LinearCrossEntropy(torch.autograd.Function):
             hidden_bar = hidden_bar * factor.to(hidden_bar.dtype)
             matrix_bar = None if matrix_bar is None else matrix_bar * factor.to(matrix_bar.dtype)
         return hidden_bar, matrix_bar, None, None, None
+
+
+def _add_product(total: Tensor | None, logits: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """total + logitsᵀ rows in a format of at least theirs, some of the vocabulary at a time: each product is added up
+    while the caches hold it, and libraries are faster at several that are not tall."""
+    count = kernel_limits.matrix_rows(logits.shape[1], logits.device.type)
+    begun = total is None
+    total = rows.new_empty((logits.shape[1], rows.shape[1]), dtype=dtype) if total is None else total
+    for part, bar in zip(logits.split(count, dim=1), total.split(count), strict=True):
+        if begun and dtype == rows.dtype:
+            torch.mm(part.T, rows, out=bar)
+        elif begun:
+            bar.copy_(part.T @ rows)
+        else:
+            bar.add_(part.T @ rows)
+    return total
 
 
 def _rows_loss(logits: Tensor, targets: Tensor, weight: float, buffer: Tensor, with_gradient: bool) -> Tensor:
