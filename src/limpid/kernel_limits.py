@@ -24,6 +24,10 @@ MATRIX_ROWS = 1 << 12
 CHUNK_LOGITS = 1 << 19
 """Logits whose softmax is computed at a time, at least of `CHUNK_ROWS` rows: they stay in the processor's cache."""
 CHUNK_ROWS = 128
+PACKED_ROWS = 64
+"""Rows of an input below which a matrix is not packed for its product in 16 bits."""
+PACKED_ENTRIES = 1 << 25
+"""Entries of a matrix beyond which there is no room for a packed one."""
 
 
 def logits_rows(vocab_size: int, itemsize: int, device: str = "cpu") -> int:

@@ -22,7 +22,7 @@ class Linear(nn.Linear):
         """Nothing is drawn here."""
 
     def forward(self, input: Float[Tensor, "... d_in"], mode: Mode = FAST) -> Float[Tensor, "... d_out"]:
-        return product(input, self.weight, self.bias)
+        return product(input, self.weight, self.bias, mode)
 
 
 class LowRankLinear(Linear, Named):
@@ -55,19 +55,19 @@ class LowRankLinear(Linear, Named):
 
     def forward(self, input: Float[Tensor, "... d_in"], mode: Mode = FAST) -> Float[Tensor, "... d_out"]:
         if not self.active:
-            return super().forward(input)
+            return super().forward(input, mode)
         magnitude = self.lora_magnitude
-        read = product(input, self.weight, self.bias if magnitude is None else None)
+        read = product(input, self.weight, self.bias if magnitude is None else None, mode)
         base = self.report(mode, "base", _heads(read, self.d_head))
         dropped = self._dropped(input, mode)
-        low = self.report(mode, "lora_a", self.lora_a(dropped))
-        change = self.report(mode, "lora_b", _heads(self.lora_b(low), self.d_head))
+        low = self.report(mode, "lora_a", self.lora_a(dropped, mode))
+        change = self.report(mode, "lora_b", _heads(self.lora_b(low, mode), self.d_head))
         if magnitude is None:
             y = torch.add(base, change, alpha=self.scale)
         elif dropped is input:
             y = self._brought_to(magnitude, base, change, mode)
         else:
-            read = product(dropped, self.weight, None)
+            read = product(dropped, self.weight, None, mode)
             read = self.report(mode, "base_dropped", _heads(read, self.d_head))
             brought = self.report(mode, "brought", self._brought_to(magnitude, read, change, mode))
             y = brought + self.report(mode, "rest", base - read)

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from limpid.config import BasePrecision, ModelConfig
 from limpid.model.formed import formed_again, keeping_less
+from limpid.model.kernels.native_product import native_product, serves
+from limpid.model.observe import FAST, Mode
 from limpid.quantities import parameters
 
 aten = torch.ops.aten
@@ -136,9 +138,15 @@ class _Product(torch.autograd.Function):
 
 
 def product(
-    x: Float[Tensor, "... d_in"], weight: Float[Tensor, "d_out d_in"], bias: Float[Tensor, " d_out"] | None
+    x: Float[Tensor, "... d_in"],
+    weight: Float[Tensor, "d_out d_in"],
+    bias: Float[Tensor, " d_out"] | None,
+    mode: Mode = FAST,
 ) -> Float[Tensor, "... d_out"]:
     """x Wᵀ + b in the format of x."""
+    if not mode.plain and serves(x, weight):
+        with keeping_less(x):
+            return native_product(x, weight, bias)
     x_dtype = x.dtype
     bias = None if bias is None else bias.to(x_dtype)
     if isinstance(weight, Narrow):
