@@ -64,6 +64,16 @@ def has_native_loss(precision: str) -> bool:
     return precision == "bf16" and not missing()
 
 
+def packs_matrices(precision: str) -> bool:
+    """Whether limpid's own kernel packs blocks' matrices for products in this format."""
+    return precision == "bf16" and not missing()
+
+
+def packed_entries(d_out: int, d_in: int) -> int:
+    """Entries of the room for a packed matrix, in blocks of 64 × 32; 0 where it is too large to have some."""
+    return 64 * 32 * -(-d_out // 64) * -(-d_in // 32) if 0 < d_out * d_in <= PACKED_ENTRIES else 0
+
+
 @cache
 def has_triton() -> bool:
     """Whether Triton, which comes with PyTorch for graphics processors, is installed: kernels for them are in it."""

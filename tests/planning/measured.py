@@ -12,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
 from limpid.data.batches import MicroBatch
 from limpid.model import Transformer, initialise
+from limpid.model.kernels import native_product
 from limpid.model.narrow import Narrow
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
@@ -51,6 +52,7 @@ def peak_bytes(config: TrainConfig) -> int:
 
 
 def _peak_bytes(config: TrainConfig) -> int:
+    native_product.ROOMS.by_size.clear()
     formats, rng = arithmetic(config.run.precision), np.random.default_rng(0)
     model = initialise(Transformer(config.model, formats.compute).to(formats.parameters), 0)
     for parameter in parameters(config.model, config.update.frozen):
@@ -67,7 +69,7 @@ def _peak_bytes(config: TrainConfig) -> int:
     second = batch()
     state.optimizer.zero_grad(set_to_none=True)
     moments = [value for entry in state.optimizer.state.values() for value in entry.values() if torch.is_tensor(value)]
-    held = sum(map(_held, (*model.parameters(), *moments)))
+    held = sum(map(_held, (*model.parameters(), *moments))) + native_product.held_bytes()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step(state, second, config)
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]

@@ -15,12 +15,13 @@ import limpid.model.attention
 import limpid.model.kernels.attention
 import limpid.model.mlp
 import limpid.model.norm
-from limpid.model.kernels import native_call
+from limpid.model.kernels import native_call, native_product
 from limpid.model.kernels.attention import ShortAttention
 from limpid.model.kernels.linear_cross_entropy import LinearCrossEntropy
 from limpid.model.kernels.native_activation import NativeActivation
 from limpid.model.kernels.native_attention import NativeAttention
 from limpid.model.kernels.native_norm import NativeNorm
+from limpid.model.kernels.native_product import NativeProduct
 from limpid.model.kernels.native_rotation import NativeRotation
 from limpid.model.kernels.rms_norm import FusedRMSNorm
 from limpid.model.kernels.rotation import FusedRotation
@@ -136,6 +137,9 @@ class PyTorchsAttention(torch.autograd.Function):
 ATTENTION = limpid.model.kernels.attention.attention
 
 
+MAPS = ("query", "key", "value", "attention.output", "mlp.gate", "mlp.up", "mlp.output")
+"""Ends of the names of linear maps."""
+
 RESULTS = {
     "attention: mixed": Result(ShortAttention, "forward", 0, "llama", ("attention.mixed forward",)),
     "attention: query": Result(ShortAttention, "backward", 0, "llama", ("attention.query_rotated backward",)),
@@ -219,6 +223,19 @@ OWN_RESULTS = {
     "gate: up": Result(NativeActivation, "backward", 1, "wide", ("mlp.up backward",)),
     "gelu": Result(NativeActivation, "forward", 0, "wide gpt-2", ("mlp.hidden forward",)),
     "gelu: up": Result(NativeActivation, "backward", 0, "wide gpt-2", ("mlp.up backward",)),
+    "product": Result(
+        NativeProduct, "forward", 0, "wide", tuple(f"{name} forward" for name in MAPS)
+    ),
+    "product: input": Result(
+        NativeProduct, "backward", 0, "wide",
+        ("norm1 backward", "attention.mixed backward", "norm2 backward", "mlp.hidden backward"),
+    ),
+    "product: matrix": Result(
+        NativeProduct, "backward", 1, "wide", tuple(f"{name}.weight backward" for name in MAPS), rows=False
+    ),
+    "product: bias": Result(
+        NativeProduct, "backward", 2, "wide gpt-2", tuple(f"{name}.bias backward" for name in MAPS), rows=False
+    ),
 }  # fmt: skip
 """Of kernels in bfloat16 that some processors have, and which serve there."""
 
@@ -245,6 +262,7 @@ def planted(result: Result, fault: Fault) -> Iterator[None]:
         return tuple(fault(part) if at == result.place else part for at, part in enumerate(results))
 
     with pytorchs_kernels(), pytest.MonkeyPatch.context() as kernel:
+        kernel.setattr(native_product, "PACKED_ROWS", 1)  # the models here are small
         if not result.own:
             kernel.setattr(native_call, "library", lambda: None)
         kernel.setattr(result.kernel, result.passed, staticmethod(faulty))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from limpid.config import ModelConfig, TrainConfig
+from limpid.kernel_limits import packed_entries
 from limpid.planning.figure import Figure, Number, evaluate, figure
 from limpid.planning.number_formats import BYTES
 from limpid.planning.operation_memory import Kernels, Row, kernels_of, rows, sizes
@@ -63,7 +64,13 @@ def figures(config: TrainConfig, on_processor: bool = True) -> list[Figure]:
     kernels = kernels_of(config, on_processor)
     numbers, worst = sizes(config), peak(config, kernels)
     saved = _saved(config, kernels, worst)
-    listed = [*_states(config, worst), *saved, _activations(saved), _workspace(worst, numbers)]
+    listed = [
+        *_states(config, worst),
+        *_packed(config, kernels),
+        *saved,
+        _activations(saved),
+        _workspace(worst, numbers),
+    ]
     parts = {one.name.rpartition(".")[2]: one for one in listed if one.name.count(".") == 1}
     note = "all tensors at the worst moment of a step; Python and PyTorch themselves come on top"
     return [*listed, figure("memory.total", "bytes", " + ".join(parts), parts, note=note)]
@@ -118,6 +125,20 @@ def _average(config: TrainConfig) -> list[Figure]:
         return []
     numbers = {"N": sum(one.size for one in trained_parameters(config)), "p": sizes(config)["p"]}
     return [figure("memory.average", "bytes", "N * p", numbers, note="of the trained weights, for RUN@ema")]
+
+
+def _packed(config: TrainConfig, kernels: Kernels) -> list[Figure]:
+    """Room for matrices in the layout of products: one of each size, and turned, since they are packed each time."""
+    if not kernels.packed:
+        return []
+    read = (one for one in parameters(config.model) if one.hidden)
+    shapes = {one.shape for one in read if one.low_rank or config.model.base_precision == "fp32"}
+    turned = {(d_in, d_out) for d_out, d_in in shapes}
+    numbers: dict[str, Number | Figure] = {
+        "entries": sum(packed_entries(*shape) for shape in shapes | turned), "c": sizes(config)["c"]
+    }  # fmt: skip
+    return [figure("memory.packed", "bytes", "entries * c", numbers,
+                   note="room for matrices as products read them, one of each size")]  # fmt: skip
 
 
 def _saved(config: TrainConfig, kernels: Kernels, worst: Peak) -> list[Figure]:

@@ -24,6 +24,7 @@ from limpid.kernel_limits import (
     has_triton,
     keeps_no_weights,
     matrix_rows,
+    packs_matrices,
 )
 from limpid.planning.figure import Number
 from limpid.planning.number_formats import BYTES
@@ -79,6 +80,8 @@ class Kernels(NamedTuple):
     """Logits that the loss holds at a time."""
     matrix_rows: int
     """Rows of the output matrix's gradient that it forms at a time."""
+    packed: bool
+    """Whether blocks' matrices are packed for their products, in room that is kept: no product makes a copy."""
 
 
 def kernels_of(config: TrainConfig, on_processor: bool) -> Kernels:
@@ -86,7 +89,8 @@ def kernels_of(config: TrainConfig, on_processor: bool) -> Kernels:
     native_loss = has_native_loss(config.run.precision) if on_processor else has_triton()
     held = LOGITS_BYTES if on_processor else LOGITS_BYTES_ON_GPU
     piece = matrix_rows(config.model.vocab_size, "cpu" if on_processor else "cuda")
-    return Kernels(_mixing_of(config, on_processor), native_loss, held, piece)
+    packed = on_processor and packs_matrices(config.run.precision)
+    return Kernels(_mixing_of(config, on_processor), native_loss, held, piece, packed)
 
 
 def _mixing_of(config: TrainConfig, on_processor: bool) -> Mixing:
@@ -134,7 +138,7 @@ def _rows(model: ModelConfig, kernels: Kernels, recomputed: bool) -> Iterator[Ro
     for block in range(model.num_layers):
         if recomputed:
             yield Row("block's input", "tokens * d * p", "0")
-        for row in (*_attention(model, mixing, block), *_mlp(model), *_low_rank(model)):
+        for row in (*_attention(model, kernels, block), *_mlp(model, kernels), *_low_rank(model)):
             yield replace(row, recomputed_block=block if recomputed else None)
     if model.norm_placement == "pre":
         yield _norm(model, "final norm")
@@ -188,13 +192,19 @@ def _norm(model: ModelConfig, name: str) -> Row:
     return Row(name, "tokens * d * p + tokens * p", "3 * tokens * d * p", "2 * d" if model.norm == "layer" else "d")
 
 
-def _attention(model: ModelConfig, mixing: Mixing, block: int) -> Iterator[Row]:
+def _copied(model: ModelConfig, kernels: Kernels, entries: str) -> str:
+    """A matrix's copy in the format of products, while its gradient is formed."""
+    return "" if kernels.packed and model.base_precision == "fp32" else f" + {entries} * widened"
+
+
+def _attention(model: ModelConfig, kernels: Kernels, block: int) -> Iterator[Row]:
     stream, projected = "tokens * d * p", "tokens * (query + 2 * key) * c"
+    copied = _copied(model, kernels, "d * query")
     if model.norm_placement == "pre":
         yield _norm(model, "norm1")
     bias = " + query + 2 * key" if model.attention_bias else ""
     yield Row("attention.query, key, value", _kept_read(model),
-              f"{stream} + {projected} + 2 * tokens * d * c + {_formed_read(model)} + d * query * widened",
+              f"{stream} + {projected} + 2 * tokens * d * c + {_formed_read(model)}{copied}",
               f"d * (query + 2 * key){bias}")  # fmt: skip
     if model.qk_norm:
         saved = "tokens * (query + key) * max(4, p)"
@@ -202,9 +212,9 @@ def _attention(model: ModelConfig, mixing: Mixing, block: int) -> Iterator[Row]:
         yield Row("attention.query_norm, key_norm", saved, workspace, "2 * d_head")
     if model.positions == "rotary":
         yield Row("attention.rotation", "0", f"{stream} + {projected} + tokens * query * (c + 2 * p * cast)")
-    yield _mixing(model, mixing, block)
+    yield _mixing(model, kernels.mixing, block)
     yield Row("attention.output", "tokens * query * c",
-              f"{stream} + tokens * d * c * cast + tokens * query * c + d * query * widened",
+              f"{stream} + tokens * d * c * cast + tokens * query * c{copied}",
               "d * query + d" if model.attention_output_bias else "d * query")  # fmt: skip
     if model.dropout:
         yield Row("attention.dropout", "tokens * d", f"{stream} + 2 * tokens * d * c")
@@ -242,20 +252,21 @@ def _mixing(model: ModelConfig, mixing: Mixing, block: int) -> Row:
     return Row("attention.mixing", saved, workspace)
 
 
-def _mlp(model: ModelConfig) -> Iterator[Row]:
+def _mlp(model: ModelConfig, kernels: Kernels) -> Iterator[Row]:
     gated, stream, hidden = model.mlp == "gated", "tokens * d * p", "tokens * f * c"
+    copied = _copied(model, kernels, "d * f")
     if model.norm_placement == "pre":
         yield _norm(model, "norm2")
     count = 1 + gated
     yield Row("mlp.gate, up" if gated else "mlp.up", _kept_read(model),
-              f"{stream} + {count} * {hidden} + 2 * tokens * d * c + {_formed_read(model)} + d * f * widened",
+              f"{stream} + {count} * {hidden} + 2 * tokens * d * c + {_formed_read(model)}{copied}",
               f"{count} * (d * f + f)" if model.mlp_bias else f"{count} * d * f")  # fmt: skip
     # f saves its input, of which the next product's is formed again; relu its output, which the product saves anyway
     saved, workspace = (2, 4) if gated else (1, 4 if model.activation == "relu2" else 2)
     yield Row("mlp.activation", f"{saved} * {hidden}", f"{stream} + {workspace} * {hidden}")
     formed = gated or model.activation not in ("relu", "relu2")
     yield Row("mlp.output", hidden if model.activation == "relu2" and not gated else "0",
-              f"{stream} + tokens * d * c * cast + {1 + formed} * {hidden} + d * f * widened",
+              f"{stream} + tokens * d * c * cast + {1 + formed} * {hidden}{copied}",
               "d * f + d" if model.mlp_bias else "d * f")  # fmt: skip
     if model.dropout:
         yield Row("mlp.dropout", "tokens * d", f"{stream} + 2 * tokens * d * c")

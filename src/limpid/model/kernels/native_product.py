@@ -12,12 +12,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from limpid.kernel_limits import PACKED_ENTRIES, PACKED_ROWS
+from limpid.kernel_limits import PACKED_ROWS, packed_entries
 from limpid.model.kernels.native_call import Call, has_kernels, kernels, place, size
 from limpid.model.kernels.unseen import is_unseen
-
-BLOCK = 64 * 32
-"""Entries of a block: what a matrix takes is a multiple of it."""
 
 
 class Packed(NamedTuple):
@@ -56,6 +53,12 @@ def native_product(
     """x Wᵀ + b in the format of x."""
     y: Tensor = NativeProduct.apply(x, weight, bias)
     return y
+
+
+def held_bytes() -> int:
+    """What this thread's rooms take."""
+    rooms = [room for room in ROOMS.by_size.values() if room is not None]
+    return sum(int(torch.ops.mkldnn._nbytes(room.matrix)) for room in rooms)
 
 
 class NativeProduct(torch.autograd.Function):
@@ -109,7 +112,7 @@ def _write(kernel: str, matrix: Tensor, address: int) -> None:
 
 def _has_rooms(device: str, dtype: torch.dtype, d_out: int, d_in: int) -> bool:
     """Whether products with a matrix of this size, and their gradients, have room for it in oneDNN's layout."""
-    small = 0 < d_out * d_in <= PACKED_ENTRIES
+    small = packed_entries(d_out, d_in) > 0
     return small and has_kernels(device, dtype) and None not in (_room(d_out, d_in), _room(d_in, d_out))
 
 
@@ -132,7 +135,7 @@ def _made(outputs: int, inputs: int) -> Packed | None:
         return None
     matrix = torch.arange(outputs * inputs, dtype=torch.float32).view(outputs, inputs).remainder_(251)
     theirs = onednn._reorder_linear_weight(matrix.to(torch.bfloat16))
-    ours = torch.zeros(-(-outputs // 64) * -(-inputs // 32) * BLOCK, dtype=torch.bfloat16)
+    ours = torch.zeros(packed_entries(outputs, inputs), dtype=torch.bfloat16)
     if onednn._nbytes(theirs) != ours.nbytes:
         return None
     _write("pack_rows", matrix, ours.data_ptr())
