@@ -53,7 +53,7 @@ def test_clipping_between_passes_shrinks_the_first_ones_by_what_it_multiplies_th
 
     loop.backward, loop.clip = clip_each, lambda: None  # type: ignore[method-assign]
     finding = named(loop, "passes-count-unequally")
-    assert finding.severity == "warning"
+    assert (finding.severity, finding.is_said) == ("notice", True)
     assert finding.evidence["least_share"] < 0.2
     assert "clipped" in finding.says
 

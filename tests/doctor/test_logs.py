@@ -35,7 +35,7 @@ def trainer_state(path: Path, losses: list[float], norms: list[float], rates: li
 
 
 def alarms(curves: Curves) -> list[str]:
-    return [finding.rule for finding in diagnose(curves) if finding.severity != "notice"]
+    return [finding.rule for finding in diagnose(curves) if finding.is_said]
 
 
 def cosine(count: int) -> list[float]:

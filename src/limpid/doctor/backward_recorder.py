@@ -20,8 +20,8 @@ from limpid.doctor.pass_recorder import Judge, PassRecorder, guarded
 from limpid.doctor.rule import Probe
 from limpid.doctor.step_record import StepRecord
 from limpid.doctor.watched import Watched
-from limpid.doctor.weight_trail import WeightTrail
-from limpid.doctor.weights import local
+from limpid.doctor.weight_trail import FEW, WeightTrail
+from limpid.doctor.weights import local, sample
 
 
 class BackwardRecorder(PassRecorder):
@@ -42,6 +42,7 @@ class BackwardRecorder(PassRecorder):
         self._maps = {} if watched.info.shapeless or watched.info.sharded else linear_maps(watched.info)
         self._read: Tensor | None = None  # the norm that was read last
         self._stepped: list[Tensor] = []  # what the update of the step before was given
+        self._stepped_with: list[tuple[Tensor, Tensor]] = []  # and a few elements of some of the gradients
 
     @guarded
     def on_backward(self, root: Any, inputs: Any) -> None:
@@ -117,6 +118,8 @@ class BackwardRecorder(PassRecorder):
             record.left_over = max(record.left_over, norm)
             if norm > 0:
                 record.left_in.append(self.watched.info.names.get(id(parameter), "?"))
+        now = [(sample(p.grad, FEW), some) for p, some in self._stepped_with if p.grad is not None]
+        record.left_changed = any(bool(left.any()) and not torch.equal(left, some) for left, some in now)
 
     def _look_at_modes(self, record: StepRecord) -> None:
         info = self.watched.info

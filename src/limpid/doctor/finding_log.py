@@ -57,6 +57,11 @@ def _about(finding: Finding) -> str:
     return f"{finding.rule} {finding.evidence.get('key', '')}".rstrip()
 
 
+def _weight(finding: Finding) -> tuple[int, bool]:
+    """How severe, and among notices whether it is said."""
+    return SEVERITIES.index(finding.severity), finding.is_said
+
+
 def explains(first: Finding, second: Finding) -> bool:
     """Whether `second` is a consequence of `first`: its rule is one, and it did not come earlier."""
     if first is second or first.severity == "notice" or first.rule not in RULES:
@@ -110,7 +115,7 @@ class FindingLog:
 
     def _keep(self, finding: Finding) -> None:
         old = self.by_rule.get(_about(finding))
-        if old is None or SEVERITIES.index(old.severity) < SEVERITIES.index(finding.severity):
+        if old is None or _weight(old) < _weight(finding):
             self.by_rule[_about(finding)] = finding
             if self.first:
                 self._report(finding)

@@ -116,6 +116,7 @@ class History:
     jump: int | None = None  # the last step at whose beginning the rate was another by a factor of two
     turns: bool = False  # whether some of these learned later
     raises_likelihood: bool = False  # whether the optimizers maximise, and the loss is a mean of log p
+    taught_downhill: bool = False  # whether any step made its targets likelier
     began_fresh: bool = False  # whether the weights were as they were drawn at the first pass
     own_token: tuple[bool, bool] | None = None  # whether outputs depend on their own token, on later ones; if asked
     last_targets: tuple[int, float] | None = None  # how many, and the mean of their cubes

@@ -83,6 +83,7 @@ class StepRecord:
     idle_after_pass: list[IdleUnits] | None = None  # the same when the last backward pass had ended
     left_over: float = 0.0  # largest norm of a gradient of the step before that was there when backward began
     left_in: list[str] = field(default_factory=list)  # the tensors that have one
+    left_changed: bool = False  # whether any is another by now than the one that was stepped with
     no_gradients: bool = False
     arrived: set[int] = field(default_factory=set)  # parameters with a gradient after a pass of the first step
     moved_since: bool | None = None  # whether the weights are not those that the last update left; None if unknown

@@ -21,7 +21,8 @@ from limpid.doctor.rule import Probe
 from limpid.doctor.rules.frozen import PARAMETERS_FROZEN
 from limpid.doctor.rules.gradient_flow import GRADIENT_CUT
 from limpid.doctor.watched import Watched
-from limpid.doctor.weights import local, rate_of
+from limpid.doctor.weight_trail import FEW
+from limpid.doctor.weights import local, rate_of, sample
 from limpid.doctor.wrapped_functions import LISTENERS
 
 
@@ -100,6 +101,9 @@ class UpdateRecorder(BackwardRecorder):
                 self._taken.append((its, before))
         record.updated = True
         self._states.updates += 1
+        if Probe.LEFT_OVER in self.probes and record.number <= self.first_step + 10:
+            kept = [p for p in self._trail.parameters if p.grad is not None and not p.grad.is_sparse]
+            self._stepped_with = [(p, sample(p.grad, FEW).clone()) for p in kept if p.grad is not None]
         if Probe.WEIGHTS_KEPT in self.probes:
             self._trail.updated()
             if record.sampled:

@@ -58,6 +58,7 @@ def _soft(rows: Tensor) -> Iterator[Breach]:
     else:  # advantages of each action add up to nothing
         return
     least, most = float(rows.min()), float(rows.max())
+    shares = float((several.sum(-1) - 1).abs().max()) < NORMALISED
     yield Breach(
         rule=OUTSIDE,
         where="cross_entropy: target",
@@ -66,6 +67,7 @@ def _soft(rows: Tensor) -> Iterator[Breach]:
         cause=cause,
         fix="softmax(teacher_logits, dim=1) as the target",
         severity="fault" if cause.startswith("log_softmax") else "warning",
+        meant="labels smoothed by a negative share: what is wrong is to become less likely still" if shares else None,
         looks=2,
         evidence={"least": least, "most": most},
     )

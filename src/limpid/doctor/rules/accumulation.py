@@ -37,6 +37,7 @@ MEAN_OF_MEANS = Rule(
     cost="the gradient of the logits, in the first steps and every 50th",
     needs=NEEDS,
     cause="every micro-batch divides by its own labels, then by their number",
+    meant="micro-batches that are a task, speaker or document each, and count the same",
     refuted_by="equal weights of all tokens",
     explains=("loss-formula-unusual",),
 )
@@ -62,6 +63,7 @@ NOT_DIVIDED = Rule(
     needs=(*NEEDS, Probe.LOG, Probe.EVENTS, Probe.PASSES, Probe.LOSS_INPUTS),
     cause="the loss is not divided by the number of micro-batches",
     fix="divide each micro-batch's summed loss by all labels of the step",
+    meant="a sum over micro-batches with a rate for it, or a step that divides its length out (Adam, signs)",
     refuted_by="weights that add up to 1",
     explains=(
         "learning-rate-too-high",
@@ -89,6 +91,7 @@ PASSES_UNEQUAL = Rule(
     cost="64 elements of 16 tensors before and after each backward pass, in the first steps and every 50th",
     needs=(Probe.PASSES, Probe.EVENTS),
     fix="once per step: zero_grad before its first backward pass; unscale and clip after its last one",
+    meant="a running sum in .grad that fades, or is clipped after each part",
     refuted_by="gradients that are the same at the end of a pass and at the beginning of the next",
     explains=("loss-plateau", "clipped-every-step"),
 )
@@ -186,7 +189,8 @@ def rows_averaged(formula: Formula) -> Finding | None:
         says=f"each row is averaged before averaging: a token of the shortest row ({min(labels)} labels) counts "
         f"{spread:.1f} times one of the longest ({max(labels)}).",
         cause="a mean over positions, then a mean over rows",
-        fix="sum over all labels, divide by their number; or leave it, where every row should count the same",
+        fix="sum over all labels, divide by their number",
+        meant="every answer, document or list counts the same, however long it is",
         sure=0.9,
         evidence={"ratio": spread},
     )
@@ -251,6 +255,7 @@ def between_passes(watched: Watched, record: StepRecord, history: History) -> It
         cause=f"zero_grad between the backward passes of one step: only the last of {passes.passes} is learned from"
         if lost
         else f"gradients are {how} inside the loop over micro-batches, each time all that is there",
+        meant=None if lost else "",
         sure=0.95,
         evidence={"passes": passes.passes, "least_share": least, "tensors": uneven[:32], "order": record.events[:24]},
     )

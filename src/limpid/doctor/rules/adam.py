@@ -23,10 +23,16 @@ BETAS_SWAPPED = Rule(
     detects="Adam's β₁ and β₂ the wrong way round: the mean is slower than the scale it is divided by.",
     equation=r"\beta_1^2 / \sqrt{\beta_2} < 1",
     source="Kingma & Ba 2014, theorem 4.1, arXiv:1412.6980",
-    threshold="exact: the theorem's condition does not hold",
+    threshold="exact: the theorem's condition does not hold; from {first:g} and up to {second:g} it is the usual pair "
+    "the wrong way round, which nobody means",
+    thresholds={
+        "first": Threshold(0.998, "a mean over 500 steps and more"),
+        "second": Threshold(0.99, "beside a scale over 100 and fewer"),
+    },
     cost="none",
     needs=(Probe.PARAMETERS,),
     cause="β₁ and β₂ were exchanged",
+    meant="a slow direction over a fast scale, tried on purpose",
     refuted_by="β₁²/√β₂ below 1",
     explains=("loss-diverges", "loss-plateau", "learning-rate-too-high"),
 )
@@ -38,17 +44,21 @@ EPSILON_DOMINATES = Rule(
     equation=r"\mathrm{median}\; \varepsilon / (\sqrt{\hat v} + \varepsilon) > \tfrac12",
     source="Kingma & Ba 2014, algorithm 1, arXiv:1412.6980; Wortsman et al. 2023, section 3.4, arXiv:2309.14322",
     threshold="a share of ε above {share:g} in the majority of matrices, at {samples:g} sampled steps in a row; a "
-    "fault where ε is {times:g} times √v̂, in more than {most:.0%} of them",
+    "fault where ε is {times:g} times √v̂, in more than {most:.0%} of them; nobody means it of an ε up to {usual:g} "
+    "within {early:g} steps",
     thresholds={
         "share": Threshold(0.5, "ε is larger than √v̂ for half of the elements"),
         "samples": Threshold(3, "one batch may have small gradients"),
         "times": Threshold(10, "updates are a tenth of what they were meant to be"),
         "most": Threshold(0.8, "what is left does not carry the model"),
+        "usual": Threshold(1e-7, "ε as it is against 0/0; a larger one is given to act"),
+        "early": Threshold(100, "rows that are learned by heart leave gradients that small later on"),
     },
     cost="a slice of v per tensor on sampled steps; one backward pass before the first",
     needs=(Probe.BACKWARD, Probe.UPDATES),
     cause="eps is not small against the gradients",
     fix="eps 1e-8 … 1e-15, always below the gradient's RMS; and a loss that is a mean, not divided again",
+    meant="a large eps that makes Adam nearly SGD (Inception, RL), or rows learned to the last bit",
     refuted_by="a median of eps/(√v̂ + eps) below 0.5",
     explains=("update-not-as-predicted", "loss-plateau"),
 )
@@ -83,6 +93,7 @@ def swapped(exam: Exam) -> Iterator[Finding]:
             "is required; the mean of the gradient is slower than the scale it is divided by, so that old gradients "
             "are divided by the size of new ones.",
             fix=f"betas=({second:g}, {first:g})",
+            meant=None if first >= BETAS_SWAPPED["first"] and second <= BETAS_SWAPPED["second"] else "",
             evidence={"beta1": first, "beta2": second},
         )
         return
@@ -134,6 +145,7 @@ def _dominates(
         says=f"in {over} of {matrices} matrices eps = {eps:g} exceeds √v̂ (about {size:.1e} in {where}): Adam behaves "
         f"like SGD with rate lr/eps, and updates are {eps / max(size, 1e-30):,.0f} times smaller than intended.",
         cause=rule.cause + (" (which shrink with the loss's factor)" if eps <= 1e-5 else ""),
+        meant=None if eps <= rule["usual"] and (step or 0) <= rule["early"] else "",
         sure=0.95,
         evidence={"matrices_over": over, "matrices": matrices, "eps": eps, "gradient_rms": size, "loss_scale": scale},
     )
@@ -143,10 +155,12 @@ def _dominates(
 def rounds_to_zero(exam: Exam) -> Iterator[Finding]:
     import torch
 
+    plain = {id(g) for o in exam.optimizers if type(o).__module__.startswith("torch.optim") for g in o.param_groups}
     for index, group in exam.groups:
         eps = group.get("eps")
         if not isinstance(eps, float) or eps <= 0:
             continue
+        in_format = id(group) in plain and not group.get("fused")
         for kind in {p.dtype for p in group["params"] if p.is_floating_point()}:
             if float(torch.tensor(eps).to(kind)) == 0:
                 smallest = torch.finfo(kind).smallest_normal * torch.finfo(kind).eps
@@ -157,6 +171,7 @@ def rounds_to_zero(exam: Exam) -> Iterator[Finding]:
                     says=f"eps = {eps:g} is 0 in {name} (smallest number {smallest:.2g}): a parameter whose gradient "
                     "is 0 becomes 0/0 at the first update.",
                     cause=f"the optimizer works in {name}, the format of the parameters",
+                    meant=None if in_format else "an optimizer that computes in float32 whatever its parameters are",
                     refuted_by=f"a {name} value of eps other than 0",
                     evidence={"eps": eps, "smallest": smallest},
                 )

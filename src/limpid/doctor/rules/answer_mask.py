@@ -32,13 +32,17 @@ PROMPT_LEARNED = Rule(
     "than "
     "{share:.0%} of the turns that the rows hold; or more than {share:.0%} of the positions that the batch calls "
     "prompt have a gradient",
-    thresholds={"share": Threshold(0.5, "a text may quote a turn; a mask that is full has all of them")},
+    thresholds={
+        "share": Threshold(0.5, "a text may quote a turn; a mask that is full has all of them"),
+        "less": Threshold(0.7, "of an answer's weight: a mask that is not applied gives both the same"),
+    },
     cost="one pass over integers, in the first steps and on sampled ones",
     needs=(Probe.BATCH, Probe.LOSS_GRADIENT),
     cause="a mask of assistant tokens that is empty or unknown to the template, and is replaced by ones; labels copied "
     "from inputs",
     fix="labels of -100 for all but the answers: render the conversation up to each answer and with it, and learn the "
     "difference",
+    meant="whole conversations learned, both speakers' part, or prompts of a small weight",
     refuted_by="labels below 0 at what users say",
 )
 
@@ -60,6 +64,7 @@ STOP_NOT_LEARNED = Rule(
     needs=(Probe.BATCH,),
     cause="labels are masked wherever they are padding's id, which is the end's too; or no end was appended to answers",
     fix="append the token that ends an answer, and learn it: labels of -100 from the position after it on",
+    meant="answers of one length, an end mark of the data's own, or text cut from longer ones",
     refuted_by="one label that is a token at which generating stops",
     explains=("end-never-a-label", "broken-off-counted"),
 )
@@ -78,6 +83,7 @@ TEMPLATE_MISMATCH = Rule(
     needs=(Probe.BATCH,),
     cause="text of one template is tokenized with special tokens split, or another model's template was applied",
     fix="tokenizer.apply_chat_template(messages), tokenized with add_special_tokens=False and special tokens known",
+    meant="a form of one's own, with tokens for it, or texts about templates",
     refuted_by="rows that begin turns as the template does",
     explains=("prompt-learned", "stop-not-learned"),
 )
@@ -151,14 +157,18 @@ def against_the_gradient(watched: Watched, record: StepRecord, history: History)
         learned = gradient.labelled.view(ids.shape).cpu().numpy()
         count = int((learned & prompt).sum())
         if count > PROMPT_LEARNED["share"] * prompt.sum() > 0:
+            weight = gradient.weight.view(ids.shape).cpu().numpy()
+            answers = weight[learned & ~prompt]
+            less = bool(answers.size) and weight[learned & prompt].mean() < PROMPT_LEARNED["less"] * answers.mean()
             yield PROMPT_LEARNED.finding(
                 severity="fault",
                 step=record.number,
                 where="loss",
                 says=f"{count:,} of {prompt.sum():,} positions that the batch's mask calls prompt have a gradient: the "
-                "mask is not applied.",
+                + ("mask weighs them by less." if less else "mask is not applied."),
                 cause="the loss is formed without the mask of the answers",
                 fix="multiply each token's loss by the mask, and divide by its sum",
+                meant="prompts of a smaller weight" if less else None,
                 evidence={"positions": int(prompt.sum()), "learned": count},
             )
 
@@ -176,7 +186,16 @@ def _count_stops(form: ChatForm, rows: Learned, stops: dict[str, int], *, drawn:
         follows = last + 1 < len(ids) and int(ids[last + 1]) in form.ends
         alone = last + 1 == len(ids) or not real[last + 1] or len(set(ids[last + 1 :].tolist())) == 1
         ends_as_others = int(ids[last]) == stops.setdefault("end", int(ids[last]))
-        counted = {"answers": 1, "taught": taught, "cut": not taught and follows, "other": not ends_as_others}
+        others = last - int(np.flatnonzero(learned)[0]) != stops.setdefault(
+            "size", last - int(np.flatnonzero(learned)[0])
+        )
+        counted = {
+            "answers": 1,
+            "uneven": others,
+            "taught": taught,
+            "cut": not taught and follows,
+            "other": not ends_as_others,
+        }
         counted["open"] = not taught and not follows and alone and last + 1 < longest and rows.has_prompts and not drawn
         for name, happened in counted.items():
             stops[name] = stops.get(name, 0) + int(happened)
@@ -196,6 +215,7 @@ def _stops(stops: dict[str, int], step: int | None) -> Iterator[Finding]:
         )
         yield rule.finding(
             severity="fault" if cut >= rule["cut"] else "warning",
+            meant=None if cut >= rule["cut"] and stops["other"] and stops["uneven"] else "",
             step=step,
             where="labels",
             says=f"of {stops['answers']} answers none teaches a token at which generating stops, and {what}.",
@@ -220,6 +240,7 @@ def _template(form: ChatForm, rows: Learned, step: int | None) -> Iterator[Findi
             "to the model they are no turns.",
             {"rows": len(some), "spelled": spelled[mark]},
             1.0,
+            None if spelled[mark] == len(some) else "",
         )
         return
     if any(True for row in some for _ in _after(row, form.opening)) or len(some) < rule["rows"]:
@@ -249,12 +270,15 @@ def _template(form: ChatForm, rows: Learned, step: int | None) -> Iterator[Findi
         )
 
 
-def _other_form(severity: str, step: int | None, says: str, evidence: dict[str, int], sure: float) -> Finding:
+def _other_form(
+    severity: str, step: int | None, says: str, evidence: dict[str, int], sure: float, meant: str | None = ""
+) -> Finding:
     return TEMPLATE_MISMATCH.finding(
         severity=severity,  # type: ignore[arg-type]
         step=step,
         where="rows",
         says=says,
+        meant=meant,
         sure=sure,
         evidence=evidence,
     )

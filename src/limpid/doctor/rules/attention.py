@@ -79,6 +79,7 @@ SCORES_NOT_SCALED = Rule(
     cost="one forward pass, seen op by op, before the first step",
     needs=(Probe.PARAMETERS, Probe.FORWARD, Probe.ATTENTION),
     fix="multiply q·k by 1/√d_head, once",
+    meant="µP (1/d_head), no scale as in T5, a temperature of one's own, or an ablation",
     explains=("attention-scores-large",),
 )
 
@@ -97,6 +98,7 @@ ATTENTION_SCORES_LARGE = Rule(
     needs=(Probe.ATTENTION,),
     cause="query and key norms grow: a high rate, no QK-norm, no decay",
     fix="QK-norm, a lower rate, decay on W_q and W_k",
+    meant="attention that is to pick one key (hard attention, pointers, Hopfield nets)",
     refuted_by="a largest logit below 1000",
     explains=("loss-plateau", "loss-diverges", "gradient-explodes"),
 )
@@ -229,6 +231,7 @@ def near_the_end_of_half(watched: Watched, record: StepRecord, history: History)
         if left >= rule["steps"]:
             return
     start, where = history.scores[0][1], watched.info.attention_name(index)
+    grows = "a temperature that is learned and comes to rest, or a cap, before the format ends"
     when = "" if left is None else f", reached in about {left:.0f} steps at this rate"
     yield rule.finding(
         severity="warning" if largest < rule["limit"] else "fault",
@@ -236,6 +239,7 @@ def near_the_end_of_half(watched: Watched, record: StepRecord, history: History)
         where=where,
         says=f"{where} scores reach {largest:.3g} in float16, whose maximum is {rule['limit']:.0f}{when} ({start:.3g} "
         "at the start).",
+        meant=grows if left is not None else None,
         sure=0.9,
         evidence={"largest": largest, "start": start, "steps_left": left},
     )

@@ -31,6 +31,7 @@ ROW_NUMBER_COUNTS = Rule(
     "time "
     "exchanged",
     fix="cut positions along the axis of time, and ask for batch_first=True where rows come first",
+    meant="members, tasks or environments with places of their own in the batch, or a state for each row",
     refuted_by="outputs that move with their rows",
     explains=("loss-plateau", "nothing-learned"),
     again=True,
@@ -53,6 +54,7 @@ POSITIONS_NOT_READ = Rule(
     cause="an axis that is taken for another (batch_first), a mask that hides the text, or a pooling of single "
     "positions",
     fix="see which axis each layer runs along, and what a mask's True means",
+    meant="strided, masked or subsampled positions (MAE), a window at the end, an ablation",
     refuted_by="an output that moves",
     explains=("loss-plateau", "nothing-learned"),
     again=True,

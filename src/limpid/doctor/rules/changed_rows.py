@@ -39,6 +39,7 @@ DATA_CHANGED_IN_PLACE = Rule(
     needs=(Probe.BATCH, Probe.ROWS),
     cause="an augmentation or a normalisation in place (+=, *=, add_, clamp_) on a row that is a view of the data set",
     fix="x = x + noise, or x = data[i].clone() first",
+    meant="a pool of samples that walk on (chains of an energy model, cellular automata)",
     refuted_by="a row that is the same at each visit but for what was added at this one",
     explains=("loss-plateau", "loss-diverges", "nothing-learned", "overfitting"),
 )

@@ -63,6 +63,7 @@ CLIPPING_MISSES = Rule(
     needs=(Probe.EVENTS, Probe.CLIPPING),
     cause="only a part of the model is clipped",
     fix="clip_grad_norm_(model.parameters(), …), a new call of parameters() each time",
+    meant="one part alone is clipped, such as a recurrent core, a head or a policy",
 )
 
 CLIPPED_EVERY_STEP = Rule(
@@ -83,6 +84,7 @@ CLIPPED_EVERY_STEP = Rule(
     needs=(Probe.EVENTS, Probe.GRADIENT_NORM, Probe.LOG),
     cause="a loss that is a sum, a limit for another batch size, or an unstable model",
     fix="a mean as loss, or a limit near the usual norm",
+    meant="normalised gradient descent: every step has the length of the rate",
     refuted_by="steps that are not clipped",
     explains=("weights-never-change", "learning-rate-too-low", "loss-plateau"),
 )
@@ -166,6 +168,7 @@ def left_out(watched: Watched, record: StepRecord, history: History) -> Iterator
         where="gradients",
         says=says,
         cause=cause,
+        meant=None if nothing else "",
         sure=0.95 if nothing else 0.7,
         refuted_by=f"a norm of at most {limit:g} at the update",
         evidence={"unclipped": left, "whole": whole, "limit": limit},

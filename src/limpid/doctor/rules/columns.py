@@ -38,6 +38,7 @@ COLUMNS_EQUAL = Rule(
     needs=(Probe.BATCH, Probe.ROWS),
     cause="the same column was taken twice, as by a function that is bound late or an index that is not advanced",
     fix="look at where the columns are put together, and at the index of each",
+    meant="a feature that a raw table holds twice, or that is fed twice for weight",
     refuted_by="a row in which they differ",
 )
 
@@ -60,6 +61,7 @@ CODES_AMONG_NUMBERS = Rule(
     needs=(Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD),
     cause="missing values are coded by a number that no measurement has, and the code is fed as it is",
     fix="put the column's mean in its place, and beside it a column that says where it was missing",
+    meant="a sentinel that the net is to learn as a value of its own",
     refuted_by="a mask, or a column, that is 1 where the code is",
     explains=("column-drowns-others", "initial-loss-off", "nothing-learned", "loss-plateau"),
     again=True,
@@ -83,6 +85,7 @@ COLUMN_DROWNS_OTHERS = Rule(
     needs=(Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD),
     cause="columns of different units are fed as they are",
     fix="subtract each column's mean and divide by its deviation, both of the training rows",
+    meant="raw units, left to the optimizer, or one main variable among corrections",
     refuted_by="outputs that move alike",
     explains=("initial-loss-off", "nothing-learned", "loss-plateau", "gradient-explodes"),
 )
@@ -152,6 +155,7 @@ def between_two_inputs(watched: Watched, record: StepRecord, history: History) -
                 where=f"column {column} of the inputs",
                 says=f"column {column} lies around {place:.6g}, where numbers of {kind} are {spacing:g} apart, and its "
                 f"deviation is {float(spread[column]):.3g}: most of what it says is rounded away.",
+                meant=None if sample.format.itemsize == 4 else "inputs quantised on purpose, in two bytes or one",
                 sure=0.9,
                 evidence={"column": column, "spacing": spacing, "deviation": float(spread[column])},
             )

@@ -33,6 +33,7 @@ TRAINED_IN_EVAL_MODE = Rule(
     needs=(Probe.PARAMETERS, Probe.MODES),
     cause="model.eval() for an evaluation, and no model.train() after it",
     fix="model.train() after evaluating",
+    meant="dropout and statistics held still on purpose: fine-tuning, RL, adversarial examples",
     refuted_by="model.training True during backward",
 )
 
@@ -49,6 +50,7 @@ DROPOUT_IN_EVALUATION = Rule(
     needs=(Probe.PARAMETERS, Probe.FORWARD, Probe.EVENTS),
     cause="dropout that does not look at self.training: a functional call without training=…, or dropout_p set",
     fix="dropout_p=self.dropout if self.training else 0.0",
+    meant="a model that draws: MC dropout, latents, noisy nets, policies and teachers with noise",
     refuted_by="equal logits",
 )
 
@@ -64,6 +66,7 @@ DROPOUT_TOO_HIGH = Rule(
     needs=(Probe.PARAMETERS,),
     cause="p is the share that is dropped: 1 - the share kept",
     fix="p = 0.1 where 0.9 is kept",
+    meant="inputs masked by dropout (denoising, recommenders), or a test of strong noise",
     refuted_by="p at or below 0.8",
     explains=("loss-plateau",),
 )
@@ -122,6 +125,7 @@ RESUME_IS_NOT_ONE = Rule(
     needs=(Probe.PARAMETERS, Probe.LOG),
     cause="moments, schedule, data position or random state were not restored",
     fix="save and load optimizer, schedule, scaler, random state and data position",
+    meant="a stretch of a longer schedule, a new stage, or a new optimizer on the way",
     refuted_by="the same loss at the first step after the resume",
     explains=("loss-spike",),
 )
@@ -165,6 +169,7 @@ def never_measured(watched: Watched, record: StepRecord, history: History) -> It
         cause="a checkpoint whose names do not match (a prefix, strict=False), or none: the body is random"
         if drawn
         else "",
+        meant="batch norms left as a plain gain and bias on purpose, or statistics that come later" if drawn else None,
         sure=0.9,
         evidence={"norms": len(names), "gains_as_they_began": drawn},
     )

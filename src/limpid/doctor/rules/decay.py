@@ -32,6 +32,7 @@ DECAY_TOO_STRONG = Rule(
     needs=(Probe.PARAMETERS,),
     cause="a weight decay meant for another rate, or for a decay that is not multiplied by it",
     fix="weight_decay 0.1 or less at rates near 1e-3: a timescale of thousands of steps",
+    meant="a short run, or weights that are to forget (tracking, continual learning)",
     refuted_by="rate times decay below 0.05",
     explains=("loss-plateau", "decay-on-gains", "loss-diverges"),
 )
@@ -53,6 +54,7 @@ DECAY_ON_GAINS = Rule(
     needs=(Probe.PARAMETERS, Probe.SCHEDULE, Probe.EVENTS),
     cause="one parameter group with weight decay holds tensors of every kind",
     fix="two groups: weight decay for matrices, none for tensors with fewer than 2 dimensions",
+    meant="one decay for all parameters, as plain recipes have it",
     refuted_by="weight_decay 0 in their group",
 )
 
@@ -77,6 +79,7 @@ def forgets(exam: Exam) -> Iterator[Finding]:
             where="weight decay",
             says=f"rate times decay is {strongest:.2g}: each step takes that share of every weight away, and after "
             f"{1 / strongest:.0f} steps 1/e is left of what was learned.",
+            meant="" if strongest < DECAY_TOO_STRONG["fault"] else None,
             sure=0.9,
             evidence={"rate_times_decay": strongest},
         )

@@ -31,6 +31,7 @@ RANKS_START_APART = Rule(
     needs=(Probe.RANKS,),
     cause="each rank draws its own weights, and nothing broadcasts them",
     fix="the same seed on every rank, or DistributedDataParallel, which broadcasts",
+    meant="parts of one model (tensor, pipeline, experts), or a model for each rank (ensembles)",
     refuted_by="equal sums on all ranks",
     explains=("gradients-not-averaged",),
 )
@@ -47,6 +48,7 @@ NOT_AVERAGED = Rule(
     needs=(Probe.RANKS, Probe.EVENTS),
     cause="the raw module was called instead of its wrapper, or every micro-batch ran inside no_sync()",
     fix="call the wrapper; leave no_sync() for all micro-batches but the last",
+    meant="local steps between averages (local SGD, DiLoCo, federated), or ensembles",
     refuted_by="equal sums on all ranks",
     explains=("ranks-start-apart",),
 )
@@ -66,6 +68,7 @@ SAME_DATA = Rule(
     needs=(Probe.RANKS, Probe.ROWS),
     cause="no DistributedSampler, or the same seed on every rank",
     fix="DistributedSampler with set_epoch, or a seed that holds the rank",
+    meant="ranks that share rows by parts of the model or of the sequence, or a test on one batch",
     refuted_by="different row hashes on the ranks",
 )
 

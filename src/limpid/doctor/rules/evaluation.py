@@ -35,6 +35,7 @@ EVALUATION_CHANGES_WEIGHTS = Rule(
     cause="an average of the weights, or another copy, is swapped in for the evaluation and not swapped back: what was "
     "trained is overwritten",
     fix="keep a copy of the trained weights, and put it back after evaluating",
+    meant="a step of the method at that time: Switch EMA, pruning, a federated round, noise",
     refuted_by="the same weights before and after",
     explains=("loss-spike", "loss-plateau", "update-not-as-predicted", "weights-never-change"),
 )
@@ -57,6 +58,7 @@ EVALUATED_IN_TRAINING_MODE = Rule(
     needs=(Probe.EVENTS, Probe.MODES),
     cause="an evaluation without model.eval()",
     fix="model.eval() before evaluating, model.train() after",
+    meant="batches' own statistics in use: generators, meta-learning, test-time adaptation",
     refuted_by="model.training False in these passes",
 )
 
@@ -79,6 +81,7 @@ AVERAGE_WITHOUT_STATISTICS = Rule(
     needs=(Probe.PARAMETERS, Probe.MODES),
     cause="an average over parameters() alone: running means and variances are buffers",
     fix="copy or average buffers() too, or measure them anew (update_bn) before the average is used",
+    meant="an average whose statistics are measured before it is used, or a teacher in training mode",
     refuted_by="a running mean of the average that moves",
 )
 

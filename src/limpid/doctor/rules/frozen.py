@@ -35,6 +35,7 @@ FROZEN_ON_THE_WAY = Rule(
     cause="requires_grad_(False) for a look at the model (a saliency map, an evaluation, a player of a game), not set "
     "back",
     fix="set requires_grad_(True) afterwards; to freeze them for good, take them out of the optimizer",
+    meant="layers frozen for good once they have learned (FreezeOut, stages of fine-tuning)",
     refuted_by="requires_grad True",
     explains=("loss-plateau", "gradient-cut"),
 )
@@ -74,6 +75,7 @@ PARAMETERS_FROZEN = Rule(
     needs=(Probe.PARAMETERS, Probe.BACKWARD),
     cause="frozen by a filter on names that matched more than meant",
     fix="requires_grad_(True) for what should train; leave the others out of the optimizer",
+    meant="random features, an ablation, or blocks that are kept for a later stage",
     refuted_by="requires_grad True",
     explains=("weights-never-change",),
     at_first_update=True,
@@ -197,9 +199,17 @@ def _frozen(
         says=f"{says}.",
         cause="" if suspicious else "frozen on purpose, it seems",
         fix="" if suspicious else "nothing",
+        meant=_who_means_it(nothing, in_optimizer),
         sure=0.9 if suspicious else 0.5,
         evidence={"tensors": len(names), "parameters": size, "blocks": blocks, "in_optimizer": len(in_optimizer)},
     )
+
+
+def _who_means_it(nothing: bool, in_optimizer: list[str]) -> str | None:
+    """Nobody, where an optimizer is to train what is frozen, and nothing else of the model."""
+    if not nothing:
+        return ""
+    return None if in_optimizer else "what learns lies outside of the model: inputs, prompts, a readout"
 
 
 def _is_frozen(parameter: nn.Parameter) -> bool:

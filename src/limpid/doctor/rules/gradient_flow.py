@@ -31,6 +31,7 @@ MODULE_NEVER_CALLED = Rule(
     needs=(Probe.PARAMETERS, Probe.MODULES, Probe.BACKWARD),
     cause="constructed but not used in forward",
     fix="call it, or remove it",
+    meant="parts for inference, for other tasks or stages, or a copy that is kept inside",
     refuted_by="one call",
     explains=("weights-never-change",),
 )
@@ -52,6 +53,7 @@ GRADIENT_CUT = Rule(
     needs=(Probe.PARAMETERS, Probe.MODULES, Probe.BACKWARD, Probe.EVENTS),
     cause="detach(), no_grad(), .data, .item() or a function without derivative between them and the loss",
     fix="remove it; or freeze these parameters with requires_grad_(False), and leave them out of the optimizer",
+    meant="a stop-gradient: probes on features, targets, codebooks, parts that wait for their stage",
     refuted_by="a gradient that is not 0 for one of them",
     explains=("weights-never-change", "loss-plateau", "gradient-is-not-the-gradient"),
 )
@@ -72,6 +74,7 @@ GRADIENT_VANISHES = Rule(
     needs=(Probe.PARAMETERS, Probe.BACKWARD),
     cause="no residual connection or norm, or weights of the wrong size",
     fix="pre-norm residual blocks; weights with std 1/√fan-in",
+    meant="depth without shortcuts on purpose (teaching, reservoirs), lengths that Adam divides out",
 )
 
 

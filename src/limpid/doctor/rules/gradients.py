@@ -33,6 +33,7 @@ GRADIENTS_NOT_CLEARED = Rule(
     needs=(Probe.LEFT_OVER,),
     cause="zero_grad is missing, or clears other parameters than those that train",
     fix="optimizer.zero_grad(set_to_none=True) once per step, before its first backward",
+    meant="gradients kept in .grad on purpose: a momentum that fades there, dual averaging",
     refuted_by="gradients that are None or 0 before backward",
     explains=(
         "gradient-explodes",
@@ -95,6 +96,7 @@ GRADIENT_ASCENT = Rule(
     needs=(Probe.PARAMETERS, Probe.BACKWARD, Probe.LOSS_GRADIENT, Probe.UPDATES),
     cause="a sign: -loss, maximize=True, or a log-probability taken for a loss",
     fix="minimise the loss",
+    meant="unlearning, an adversary's step, or an objective that is to rise (ELBO, reward)",
     refuted_by="a negative gradient at the target of each position",
     explains=(
         "loss-diverges",
@@ -124,6 +126,7 @@ NOT_THE_GRADIENT = Rule(
     cause="a backward pass (hand-written, fused, compiled, or with a part of the graph detached) is not the "
     "derivative of its forward pass",
     fix="compare gradients with the plain implementation of each custom operation (torch.autograd.gradcheck)",
+    meant="stop-gradients: semi-gradient TD, self-distillation, phantom or reversed gradients",
     refuted_by="a ratio within 0.9 … 1.1 for a smaller step",
     explains=("gradient-ascent", "loss-plateau", "loss-diverges"),
 )
@@ -151,6 +154,13 @@ GRADIENT_EXPLODES = Rule(
 )
 
 
+def is_known(watched: Watched) -> bool:
+    """Whether all optimizers are a library's: what one's own makes of gradients only its author knows."""
+    from limpid.doctor.shield import is_library
+
+    return all(is_library(type(optimizer).__module__) for optimizer in watched.optimizers)
+
+
 @on_step(GRADIENTS_NOT_CLEARED, asks="left_over")
 def left_over(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if not record.left_over or not math.isfinite(record.left_over):
@@ -165,6 +175,7 @@ def left_over(watched: Watched, record: StepRecord, history: History) -> Iterato
         where=left[0] if some else "optimizer",
         says=f"gradients{where} of earlier steps are still there when backward begins: step {record.number} uses the "
         f"sum of {record.number} batches (norm {record.norm or math.nan:.3g}; the first batch alone {first:.3g}).",
+        meant=None if not record.left_changed and is_known(watched) else "",
         evidence={"largest_norm_left": record.left_over, "first_norm": first, "tensors": left[:32]},
     )
 
@@ -179,7 +190,10 @@ def nothing_to_step_with(watched: Watched, record: StepRecord, history: History)
             severity="fault",
             step=record.number,
             where="optimizer",
-            says="the optimizer steps, but none of its parameters has a gradient other than 0: nothing is learned.",
+            says="the optimizer steps, but none of its parameters has a gradient other than 0.",
+            meant=None
+            if is_known(watched)
+            else "an optimizer that needs no gradient: evolution, differences of losses (MeZO)",
             evidence={"order": record.events[:12]},
         )
 
@@ -209,15 +223,18 @@ def _nothing_to_learn(micros: Sequence[Micro], step: int | None) -> Finding:
     )
 
 
-def ascends(where: str, says: str, step: int | None = None) -> Finding:
-    return GRADIENT_ASCENT.finding(severity="fault", step=step, where=where, says=f"{says}.", sure=0.95)
+def ascends(where: str, says: str, step: int | None = None, meant: str | None = None) -> Finding:
+    return GRADIENT_ASCENT.finding(severity="fault", step=step, where=where, says=f"{says}.", meant=meant, sure=0.95)
 
 
-def raised(gradients: Sequence[LossGradient], step: int | None) -> Iterator[Finding]:
-    """The gradients of the logits of a whole step have the sign of a loss that is raised."""
+def raised(gradients: Sequence[LossGradient], step: int | None, knows: bool) -> Iterator[Finding]:
+    """The gradients of the logits of a whole step have the sign of a loss that is raised.
+
+    knows   whether the model has learned something that it may be to forget
+    """
     if gradients and all(gradient.inverted for gradient in gradients):
         says = "the gradient of the logits is that of -log p, negated: every step makes the targets less likely"
-        yield ascends("loss", says, step)
+        yield ascends("loss", says, step, "" if knows else None)
 
 
 def maximises(watched: Watched) -> bool:
@@ -228,19 +245,21 @@ def maximises(watched: Watched) -> bool:
 @before_first_step(GRADIENT_ASCENT)
 def ascent(exam: Exam) -> Iterator[Finding]:
     if not any(micro.is_rewarded for micro in exam.micros) and not maximises(exam):
-        yield from raised(exam.loss_gradients, None)
+        yield from raised(exam.loss_gradients, None, not exam.fresh)
     for index, group in exam.groups:
         if group.get("maximize") and exam.loss_gradients and not exam.loss_gradients[0].inverted:
-            yield ascends(f"parameter group {index}", "the optimizer maximises (maximize=True) a cross-entropy")
+            says = "the optimizer maximises (maximize=True) a cross-entropy"
+            yield ascends(f"parameter group {index}", says, None, None if exam.fresh and maximises(exam) else "")
 
 
 @on_step(GRADIENT_ASCENT)
 def loss_is_raised(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rewarded = any(micro.is_rewarded for micro in record.micros)  # what earned little is to become rarer
+    history.taught_downhill |= any(not one.inverted for one in record.taught)
     if record.all_passes_read and record.taught and maximises(watched):
         history.raises_likelihood = all(one.inverted for one in record.taught)
     elif record.all_passes_read and not rewarded:
-        yield from raised(record.taught, record.number)
+        yield from raised(record.taught, record.number, history.taught_downhill or not history.began_fresh)
 
 
 @on_step(GRADIENT_ASCENT, asks="judged_update")
@@ -263,6 +282,7 @@ def updates_ascend(watched: Watched, record: StepRecord, history: History) -> It
             f"{', '.join(f'{c:.2f}' for c in cosines)}): each step raises the loss of its own batch.",
             cause="a sign in the optimizer (maximize=True), or a hook that negates gradients",
             fix="w ← w - lr·g",
+            meant=None if is_known(watched) and not any(group.get("maximize") for _, group in watched.groups) else "",
             sure=0.9,
             refuted_by="a negative cosine of gradient and update",
             evidence={"cosines": cosines},
@@ -288,12 +308,14 @@ def slope(exam: Exam) -> Iterator[Finding]:
         yield ascends("gradients", "along its own gradient the loss falls as steeply as the gradient says it rises")
         return
     halves = any(gradient.half for gradient in exam.loss_gradients)
+    by_hand = any(one.verdict is not Verdict.HOLDS for one in exam.trial.adjoints)
     if halves and 1 / rule["half"] < ratio < rule["half"]:
         return
     yield rule.finding(
         severity="warning" if not halves else "notice",
         where="loss",
         says=f"along its own gradient the loss changes {ratio:.3g} times as much as the gradient says.",
+        meant=None if by_hand else "",
         sure=0.8,
         evidence={"ratio": ratio},
     )

@@ -33,6 +33,7 @@ SCHEDULE_MISSES_GROUP = Rule(
     needs=(Probe.SCHEDULE, Probe.EVENTS),
     cause="optimizer.param_groups[0]['lr'] = rate, or a schedule of one of two optimizers",
     fix="for group in optimizer.param_groups: group['lr'] = rate * group['scale']; or a scheduler for each optimizer",
+    meant="a schedule for one part alone, or for one player of two",
     refuted_by="another rate of that group",
     explains=("loss-plateau",),
 )

@@ -27,6 +27,7 @@ TIED_WEIGHTS_APART = Rule(
     needs=(Probe.PARAMETERS,),
     cause="something copied one of them after they were tied: resize, deepcopy, a new Parameter, a move to a device",
     fix="head.weight = embedding.weight after the last change, before the optimizer is built",
+    meant="a head that begins as a copy of the embedding and is then free",
     refuted_by="one storage for both",
     explains=("parameters-not-in-optimizer",),
 )
@@ -48,6 +49,7 @@ TOO_LARGE = Rule(
     needs=(Probe.PARAMETERS, Probe.FORWARD),
     cause="matrices, embeddings or head are drawn too large",
     fix="std 0.02 (or 1/√fan-in) for embeddings and head, residual outputs divided by √(2·layers)",
+    meant="a large start on purpose: grokking, lazy training, an ablation of the initialisation",
     refuted_by="a std of the logits below 2 on fresh weights",
     explains=("initial-loss-off", "attention-scores-large", "gradient-vanishes-with-depth", "loss-plateau"),
 )
@@ -65,6 +67,7 @@ DEGENERATE = Rule(
     needs=(Probe.PARAMETERS, Probe.BACKWARD),
     cause="constant initialisation",
     fix="draw weights at random; zero at most one factor of each product",
+    meant="a mean to begin with (mixing, gates, prototypes), told apart by what stands around it",
     refuted_by="two different rows",
     explains=("gradient-cut", "loss-plateau", "weights-never-change", "epsilon-dominates"),
 )
@@ -84,6 +87,7 @@ RESIDUAL_MISSING = Rule(
     needs=(Probe.PARAMETERS, Probe.FORWARD, Probe.ATTENTION, Probe.MODULES),
     cause="x = f(x) where x = x + f(x) is meant, in a sublayer of the blocks",
     fix="add the input of each sublayer to its output",
+    meant="blocks without shortcuts on purpose, or gates in their place",
     refuted_by="a share near 1",
     explains=("gradient-vanishes-with-depth", "loss-plateau"),
 )
@@ -107,6 +111,7 @@ def tied_apart(exam: Exam) -> Iterator[Finding]:
         f"{'identical values' if equal else f'{apart:.3g} apart'}, different storage)"
         f"{' although the configuration says they are tied' if declared is True else ''}: {size:,} parameters more, "
         "which drift apart.",
+        meant=None if declared is True else "",
         sure=1.0 if declared else 0.95,
         evidence={"declared": declared, "equal": equal, "distance": apart, "parameters": size},
     )

@@ -32,6 +32,7 @@ INPUT_SCALE = Rule(
     needs=(Probe.PARAMETERS, Probe.BATCH, Probe.MODULES),
     cause="pictures that are divided by 255 twice, or not at all",
     fix="x.float() / 255 once, then subtract the mean and divide by the deviation that the weights were trained with",
+    meant="nets for raw bytes (VGG of Caffe), or pictures in physical units",
     refuted_by="a root mean square near 1",
     explains=("loss-plateau", "nothing-learned", "logits-drift"),
 )
@@ -69,6 +70,7 @@ ONE_LINEAR_MAP = Rule(
     needs=(Probe.PARAMETERS, Probe.FORWARD, Probe.MODULES),
     cause="no activation between the layers",
     fix="a nonlinearity (ReLU, GELU, tanh) after every layer but the last",
+    meant="deep linear nets on purpose: theory, reparametrisation, probes",
     refuted_by="three inputs for which the equation does not hold",
     explains=("loss-plateau", "nothing-learned"),
 )

@@ -36,6 +36,7 @@ COLUMN_NOT_READ = Rule(
     needs=(Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD),
     cause="a slice that ends one column early, or an index that is used twice",
     fix="look at how the model takes its columns apart: x[:, :n] ends before n",
+    meant="a feature left out on purpose: ablation, selection, a gate that is shut",
     refuted_by="an output that moves with the column",
     explains=("loss-plateau",),
 )
@@ -54,6 +55,7 @@ TENSOR_NOT_READ = Rule(
     needs=(Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD),
     cause="a branch that is computed and not added, or another tensor used in its place",
     fix="follow the tensor through forward(): where does it meet the output?",
+    meant="an ablation, or an input for other modes of the model",
     refuted_by="an output that moves with the tensor",
     explains=("loss-plateau", "module-never-called"),
     again=True,
