@@ -5,7 +5,7 @@ on it, ten steps to warm up and then as many as are counted, and the most memory
 
 The plain sides are written as PyTorch's tutorials write it: transformers' eager Llama of the same sizes, or a GPT by
 hand (`--model GPT`), cross-entropy on all logits, clip_grad_norm_, torch.optim.AdamW; float32 throughout, or under
-bf16 autocast.
+bf16 autocast. On a GPU limpid launches a micro-batch as one CUDA graph, and for comparison kernel by kernel.
 
     python benchmarks/train.py [--model default|0.8M|10.7M|GPT|124M|GPT-2] [--rounds 6] [--profile]
 
@@ -57,12 +57,14 @@ TURN = 5
 """Steps of one side before the next has its turn."""
 
 
-def limpid_side(model: ModelConfig, precision: str, batches: list[MicroBatch], compiled: bool = False) -> Side:
+def limpid_side(
+    model: ModelConfig, precision: str, batches: list[MicroBatch], compiled: bool = False, one_by_one: bool = False
+) -> Side:
     config = TrainConfig(
         model, run=RunConfig(precision=precision, max_steps=10_000, compile="on" if compiled else "off")
     )
     state = fresh_state(config)
-    return lambda index: step(state, [batches[index]], config).loss
+    return lambda index: step(state, [batches[index]], config, looked_into=one_by_one).loss
 
 
 def plain_side(sizes: ModelConfig, batches: list[MicroBatch], *, autocast: bool, best: bool = False) -> Side:
@@ -148,7 +150,10 @@ def make_sides(model: ModelConfig, batches: list[MicroBatch]) -> dict[str, Calla
     }
     if precision != "fp32":
         sides[f"limpid, {precision}"] = partial(limpid_side, model, precision, batches)
-        sides[f"limpid, {precision}, compiled"] = partial(limpid_side, model, precision, batches, compiled=True)
+        compiled = partial(limpid_side, model, precision, batches, compiled=True)
+        if best_device().type == "cuda":
+            sides[f"limpid, {precision}, compiled, kernel by kernel"] = partial(compiled, one_by_one=True)
+        sides[f"limpid, {precision}, compiled"] = compiled
     return sides
 
 

@@ -4,6 +4,7 @@ python -m benchmarks.doctor.overhead [--steps 100] [--model default] [--compiled
 
 llama     a 10.7M-parameter Llama (transformers) on the text of the benchmark, 8 × 256 tokens, float32, its loop
 default   what `limpid train` trains when nothing is said, 2.6M parameters on 16 × 128 tokens of the text it comes with
+own       a run of limpid's own of 10.7M parameters, 64 × 256 tokens of that text, bytes
 
 Each side is a process of its own, for what the doctor wraps is wrapped for a whole process; they take steps in turn,
 and one waits while the other works. The doctor looks closer at some steps than at others, so two numbers: the median
@@ -45,7 +46,7 @@ HEAP = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.t
 examination's are: a watched loop would then be 3 to 8 ms a step faster than the other."""
 TURN = 10
 """Steps that a side takes in a row: at the first of them the caches are full of the other's numbers."""
-MODELS = ("llama", "default", "small")
+MODELS = ("llama", "default", "own", "small")
 Step = Callable[[int], None]
 
 
@@ -73,7 +74,15 @@ def llama(options: argparse.Namespace, *, doctor: bool) -> Step:
     return step
 
 
-def default(options: argparse.Namespace, *, doctor: bool) -> Step:
+OWN: dict[str, dict[str, Any]] = {
+    "data": {"tokenizer": "bytes"},
+    "model": {"d_model": 384, "num_layers": 6, "num_heads": 6, "context_length": 256},
+    "run": {"batch_size": 64},
+}
+"""What is not as by default in a run of 10.7M parameters."""
+
+
+def own(options: argparse.Namespace, *, doctor: bool) -> Step:
     """A run of limpid's own; what it writes to the disk beside its steps is left out."""
     from limpid.config import TrainConfig
     from limpid.config.options import from_dict
@@ -82,8 +91,9 @@ def default(options: argparse.Namespace, *, doctor: bool) -> Step:
     from limpid.training.step import step as train_step
 
     os.chdir(tempfile.mkdtemp())
-    run = {"max_steps": options.steps, "compile": "on" if options.compiled else "off"}
-    training = start(from_dict(TrainConfig, {"run": run}), None)
+    asked = OWN if options.model == "own" else {}
+    run = {"max_steps": options.steps, "compile": "on" if options.compiled else "off", **asked.get("run", {})}
+    training = start(from_dict(TrainConfig, {**asked, "run": run}), None)
     watching: Any = None
 
     def step(number: int) -> None:
@@ -91,7 +101,8 @@ def default(options: argparse.Namespace, *, doctor: bool) -> Step:
         if doctor and watching is None:
             watching = attend(training, False)
         batch = training.batches.batch(number, training.state)
-        outcome = train_step(training.state, batch, training.config, training.objective)
+        looked_into = doctor and watching.looks_inside
+        outcome = train_step(training.state, batch, training.config, training.objective, looked_into=looked_into)
         if doctor:
             watching.step(outcome.loss, batch, outcome.metrics)
 
@@ -100,7 +111,7 @@ def default(options: argparse.Namespace, *, doctor: bool) -> Step:
 
 def work(options: argparse.Namespace) -> None:
     """One side: takes a step when asked for it, and says how many seconds it took; at the end the MiB that it held."""
-    step = (default if options.model == "default" else llama)(options, doctor=options.side == "with")
+    step = (own if options.model in ("default", "own") else llama)(options, doctor=options.side == "with")
     print("ready", flush=True)
     for line in sys.stdin:
         began = time.perf_counter()
@@ -178,6 +189,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 NAMES = {
     "llama": "10.7M Llama, 8 × 256 tokens",
     "default": "limpid's default, 2.6M, 16 × 128 tokens",
+    "own": "limpid's 10.7M, 64 × 256 tokens",
     "small": "0.1M Llama, 8 × 64 tokens",
 }
 

@@ -58,6 +58,7 @@ def test_it_trains_there_and_resumes_to_the_bit(data: Path, precision: str) -> N
         assert torch.equal(tensor, weights(half, 6)[name]), name
 
 
+@pytest.mark.usefixtures("unchecked")  # the compiler does not trace the checker
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("compiled", ["off", "on"])
 def test_its_step_lies_within_bounds(data: Path, precision: str, compiled: str) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from limpid.config import ModelConfig, RunConfig, TrainConfig
+from limpid.config import ModelConfig, RunConfig, TrainConfig, TuneConfig
 from limpid.data.batches import MicroBatch
 from limpid.errors import ConfigError
 from limpid.training import autotune, precision
@@ -113,6 +113,27 @@ def test_activations_are_computed_again_only_where_memory_asks(monkeypatch: pyte
     (activations,) = [choice for choice in autotune.decisions(configured(), CPU) if choice.part == "activations"]
     assert "0.0 GB may be used" in activations.why
     assert autotune.resolve_auto(configured(gradient_checkpointing="off"), CPU).run.gradient_checkpointing == "off"
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, config: TrainConfig, gigabytes: float = 80) -> autotune.Decision:
+    """What is said of launches on a GPU that is pretended."""
+    monkeypatch.setattr(autotune, "available_bytes", lambda device: gigabytes * 1e9)
+    monkeypatch.setattr(autotune, "measured_peak", lambda dtype, device: 5e14)
+    (found,) = [one for one in autotune.decisions(config, torch.device("cuda")) if one.part == "launches"]
+    assert autotune.decide_launches(config, torch.device("cuda"))[0] == ("graph" in found.chosen)
+    return found
+
+
+def test_on_a_gpu_a_micro_batch_is_launched_as_a_whole_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configured(compile="off")
+    assert "CUDA graph" in launched(monkeypatch, config).chosen
+    dropping = dataclasses.replace(config, model=dataclasses.replace(config.model, dropout=0.1))
+    assert "masks" in launched(monkeypatch, dropping).why
+    assert "0.0 GB may be used" in launched(monkeypatch, config, gigabytes=1e-3).why
+    tuned = dataclasses.replace(config, tune=TuneConfig("sft"))
+    assert "differ in length" in launched(monkeypatch, tuned).why
+    assert "2 processes" in autotune.decide_launches(config, torch.device("cuda"), 2)[1]
+    assert not autotune.decide_launches(config, CPU)[0]
 
 
 def test_every_decision_is_explained() -> None:

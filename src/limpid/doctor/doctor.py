@@ -160,6 +160,12 @@ class Doctor:
         return self.recorder.steps
 
     @property
+    def looks_inside(self) -> bool:
+        """Whether it sees more of the next step's passes than what goes into the model and what comes out of it."""
+        record, waits = self.recorder.record, not self._examined or self._waiting
+        return record.sampled or record.read or waits or self.sketcher is not None
+
+    @property
     def findings(self) -> list[Finding]:
         """Everything found so far: root causes first, then what they explain."""
         return self.log.findings()

@@ -97,7 +97,10 @@ class Rotation:
 
     def at(self, positions: Int[Tensor, "*rows position"], dtype: torch.dtype) -> Angles:
         """Cosines and sines of these positions, ready to meet (batch, position, head, pair)."""
-        angles = (positions[..., None].double() * self.frequencies.to(positions.device))[..., None, :]
+        frequencies = self.frequencies.to(positions.device)
+        if type(frequencies) is Tensor:  # not one of a rehearsal: it stays where it is read, for to copy it waits
+            self.frequencies = frequencies
+        angles = (positions[..., None].double() * frequencies)[..., None, :]
         return (self.scale * angles.cos()).to(dtype), (self.scale * angles.sin()).to(dtype)
 
 

@@ -103,10 +103,11 @@ def run_compiled(compiled: Callable[..., Tensor], block: Block, x: Tensor, *rest
     return block.report(mode, block.result, compiled(block, x, *arguments, FAST))
 
 
-def run_recomputed(run: Callable[..., Tensor], block: Block, x: Tensor, *rest: Any) -> Tensor:
-    """A block that keeps its input only; the observer sees it once, not again when backward recomputes it."""
+def run_recomputed(run: Callable[..., Tensor], draws: bool, block: Block, x: Tensor, *rest: Any) -> Tensor:
+    """A block that keeps its input only, and where it draws masks the random state; the observer sees it once, not
+    again when backward recomputes it."""
     *arguments, mode = rest
-    y: Tensor = checkpoint(run, block, x, *arguments, mode.once(), use_reentrant=False)
+    y: Tensor = checkpoint(run, block, x, *arguments, mode.once(), use_reentrant=False, preserve_rng_state=draws)
     return y
 
 
@@ -133,6 +134,7 @@ class Transformer(nn.Module):
         self.value = Linear(config.d_model, 1, bias=False) if config.head == "vocabulary_and_value" else None
         self.compiled: Callable[..., Tensor] | None = None
         self.recomputed = False
+        self.launch: Callable[[], Hidden] | None = None  # the next pass as a whole, its loss and backward pass included
         self.mask_seed: int | None = None  # of what dropout leaves out in the next pass; without one any mask will do
 
     def forward(
@@ -148,6 +150,8 @@ class Transformer(nn.Module):
 
         A loss that forms its own logits calls the module too, so that hooks see the pass: `form_logits=False`.
         """
+        if self.launch is not None and not form_logits:
+            return self.launch()
         mode = Mode(path, observe)
         x = self.hidden(tokens, cache, mode)
         if not form_logits:
@@ -248,7 +252,7 @@ class Transformer(nn.Module):
         if not self.training or mode.plain:
             return run_block
         run = run_block if self.compiled is None else functools.partial(run_compiled, self.compiled)
-        return functools.partial(run_recomputed, run) if self.recomputed else run
+        return functools.partial(run_recomputed, run, self.config.drops) if self.recomputed else run
 
     def compile_blocks(self) -> None:
         """Let torch.compile fuse the passes over arrays inside a block; one compilation serves all of them."""

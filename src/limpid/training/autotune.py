@@ -63,6 +63,10 @@ def _decisions(asked: TrainConfig, device: torch.device) -> Iterator[Decision]:
     whose = "limpid's and PyTorch's" if has_kernels(device.type, FORMATS[config.run.precision]) else "PyTorch's"
     yield Decision("blocks", "compiled, one compilation for all" if chosen else f"{whose} kernels one by one", why)
     recompute, why = decide_recompute(config, device)
+    config = _with(config, gradient_checkpointing=_switch(recompute))
+    if device.type == "cuda":
+        at_once, reason = decide_launches(config, device)
+        yield Decision("launches", "a micro-batch as one CUDA graph" if at_once else "kernel by kernel", reason)
     yield Decision("activations", "recomputed in the backward pass" if recompute else "saved", why)
     yield Decision("loss", "from the stream, a few rows of logits at a time", "the logits are never stored whole")
     own = config.update.optimizer == "adamw" and device.type == "cpu" and is_here()
@@ -99,6 +103,25 @@ def decide_recompute(config: TrainConfig, device: torch.device) -> tuple[bool, s
     needed, usable = engine_memory.total_bytes(config, device.type == "cpu"), MEMORY_SHARE * available_bytes(device)
     said = f"training holds {needed / 1e9:.2f} GB at its worst moment; {usable / 1e9:.1f} GB may be used"
     return needed > usable, said
+
+
+def decide_launches(config: TrainConfig, device: torch.device, processes: int = 1) -> tuple[bool, str]:
+    """Whether the passes of a micro-batch are recorded and launched as a whole, and why."""
+    if device.type != "cuda":
+        return False, "a processor runs what it calls"
+    if processes > 1:
+        return False, f"{processes} processes exchange parts and gradients while they are made"
+    if config.tune is not None:
+        return False, "answers differ in length, and a graph has fixed shapes"
+    if config.model.drops:
+        return False, "dropout's masks are drawn from a seed of each micro-batch, and a graph has fixed numbers"
+    twice, usable = 2 * engine_memory.total_bytes(config, on_processor=False), MEMORY_SHARE * available_bytes(device)
+    if twice > usable:
+        return (
+            False,
+            f"steps that are looked into would need {twice / 1e9:.2f} GB beside it; {usable / 1e9:.1f} GB may be used",
+        )
+    return True, "rows of one length: small kernels take less time than to launch them one by one"
 
 
 def available_bytes(device: torch.device) -> int:

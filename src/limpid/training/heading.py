@@ -38,6 +38,8 @@ def describe(training: Training) -> list[str]:
         how += [f"{mesh.world} processes as {mesh.parallel}, {rows} on each of {mesh.data_world}"]
     if training.state.model.compiled is not None:
         how += ["blocks compiled in the first step, which may wait for another process that compiles"]
+    if training.state.graphs is not None:
+        how += ["each micro-batch launched as one CUDA graph"]
     how += ["activations computed again"] if config.run.gradient_checkpointing == "on" else []
     return [
         f"model      {parameter_count(model):,} parameters: {counted(model.num_layers, 'layer')} × {model.d_model}, "

@@ -38,6 +38,10 @@ from limpid.training.validation import evaluate
 class Watcher(Protocol):
     """Called after every step; changes nothing."""
 
+    @property
+    def looks_inside(self) -> bool:
+        """Whether it sees more of the next step's passes than what goes into the model and what comes out of it."""
+
     def step(self, loss: float, batch: Any, metrics: Mapping[str, float]) -> None: ...
 
 
@@ -203,7 +207,8 @@ def _one(
             objective=training.objective,
         )
     else:
-        outcome = step(training.state, batch, training.config, training.objective)
+        looked_into = watcher is not None and watcher.looks_inside
+        outcome = step(training.state, batch, training.config, training.objective, looked_into=looked_into)
     if watcher is not None:
         logged = {**outcome.metrics, **mean_of([micro.measured for micro in batch])}
         mesh = training.state.mesh

@@ -51,6 +51,8 @@ def record_step(
     steps that were taken again, from a checkpoint on, to come here.
     """
     state.mesh.require_one("recording a step", "replay the run in one process: `limpid trace RUN --step N`")
+    if state.graphs is not None:
+        state.graphs.release()  # what is kept of a step takes memory enough
     batch = [with_old_log_probabilities(micro, lambda: state.model, objective) for micro in batch]
     tensors = _parameters(state, "before")
     tensors |= {

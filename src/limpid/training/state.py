@@ -15,6 +15,8 @@ from limpid.model.spread import spread_like
 from limpid.objectives import POLICY
 from limpid.quantities import parameters
 from limpid.training import average
+from limpid.training.autotune import decide_launches
+from limpid.training.cuda_graphs import CudaGraphs
 from limpid.training.memory import require_states_fit
 from limpid.training.mesh import Mesh
 from limpid.training.parallel.pipeline import Pipeline
@@ -36,6 +38,7 @@ class State:
     mesh: Mesh = field(default_factory=Mesh)  # the processes that take the step together
     average: dict[str, Tensor] = field(default_factory=dict)  # of the trained weights, where one is kept
     pipeline: Pipeline | None = None  # where the processes hold stages of the model
+    graphs: CudaGraphs | None = None  # where passes are recorded, and launched as a whole
 
     @property
     def model(self) -> Transformer:
@@ -73,7 +76,9 @@ def fresh_state(config: TrainConfig, mesh: Mesh | None = None) -> State:
     optimizer = make_optimizer(model, config.update)
     scaler = make_scaler(formats, mesh.device)
     begun = average.begun(model, config.update)
-    return State({POLICY: model}, optimizer, scaler, mesh=mesh, average=begun, pipeline=pipeline)
+    at_once, _ = decide_launches(config, mesh.device, mesh.world)
+    graphs = CudaGraphs(model) if at_once else None
+    return State({POLICY: model}, optimizer, scaler, mesh=mesh, average=begun, pipeline=pipeline, graphs=graphs)
 
 
 def set_up(model: Transformer, config: TrainConfig) -> None:

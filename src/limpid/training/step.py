@@ -60,10 +60,15 @@ def step(
     config: TrainConfig,
     objective: Objective = NEXT_TOKEN,
     recorder: Recorder | None = None,
+    looked_into: bool = False,
 ) -> Outcome:
-    """Take the next step on its micro-batches: every process is given all of them, and takes its share."""
+    """Take the next step on its micro-batches: every process is given all of them, and takes its share.
+
+    looked_into  whether somebody besides a recorder sees the operations of its passes: these are then made one by one
+    """
     number, scale = state.step + 1, state.scaler.get_scale()
-    losses = backward(state, batch, config, objective, observe=None if recorder is None else recorder.observe)
+    observe = None if recorder is None else recorder.observe
+    losses = backward(state, batch, config, objective, observe=observe, looked_into=looked_into)
     state.mesh.at(number, "clip")
     if recorder is not None:
         recorder.gradients(state)
@@ -88,6 +93,7 @@ def backward(
     objective: Objective = NEXT_TOKEN,
     path: Path = "fast",
     observe: Observe | None = None,
+    looked_into: bool = False,
 ) -> list[Loss]:
     """Forward, loss and backward of this process's micro-batches; over all processes gradients add up to those of the
     mean over all labels.
@@ -110,11 +116,15 @@ def backward(
         enter = partial(state.mesh.at, state.step + 1)
         seeds = [mask_seed(config, state.step + 1, index) for index, _ in mine]
         return state.pipeline.backward(Work([micro for _, micro in mine], ends, mode, enter, seeds))
+    whole = path == "fast" and observe is None and not looked_into and objective == NEXT_TOKEN
+    graphs = state.graphs if whole else None
     for index, micro in mine:
         state.mesh.before_backward(state.model, last=index == mine[-1][0])
         state.model.mask_seed = mask_seed(config, state.step + 1, index)
         state.mesh.at(state.step + 1, "forward")
-        loss = objective.loss(state.models, micro, labels, mode)  # forward, loss (nats per label)
+        value = None if graphs is None else graphs.loss(micro, labels, mode)
+        # forward, loss (nats per label)
+        loss = Loss(value) if value is not None else objective.loss(state.models, micro, labels, mode)
         state.mesh.at(state.step + 1, "backward")
         state.scaler.scale(loss.value).backward()  # backward
         losses.append(Loss(loss.value.detach(), loss.metrics))
