@@ -79,6 +79,7 @@ DROPPED_LAST = Rule(
     source="Srivastava et al. 2014, section 4 (dropout of units that another layer reads), jmlr.org/papers/v15",
     threshold="exact: what a loss is given was made by dropout, at two looks",
     cost=COST,
+    meant="noise on the outputs: classes dropped at random, or two passes that are to agree",
     needs=(Probe.ARGUMENTS,),
     refuted_by="a layer between dropout and loss",
     explains=("loss-plateau", "initial-loss-off", "nothing-learned"),
@@ -106,6 +107,7 @@ CAUSAL_FROM_THE_START = Rule(
     source="documentation of scaled_dot_product_attention: is_causal, upper left bias of a mask that is not square",
     threshold="exact: is_causal=True and fewer queries than keys, in a pass that is learned from, at two looks",
     cost=COST,
+    meant="queries of the first positions alone, each of which sees the keys up to its own",
     needs=(Probe.ARGUMENTS,),
     refuted_by="as many queries as keys",
     explains=("loss-plateau",),
@@ -134,6 +136,7 @@ NORM_EPSILON = Rule(
     threshold="an ε of a hundredth or more that is larger than the variance of half of the rows (or channels), at "
     "three looks",
     cost=COST,
+    meant="a norm with a floor, as of divisive normalisation: what is small is to stay small",
     needs=(Probe.ARGUMENTS,),
     refuted_by="a variance above ε",
     explains=("gradient-vanishes-with-depth", "loss-plateau", "positions-not-read"),

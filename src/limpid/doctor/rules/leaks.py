@@ -64,6 +64,7 @@ DOCUMENTS_SEE_EACH_OTHER = Rule(
     source="trl PR#3526; exact perturbation",
     threshold=ROUNDING,
     cost="two forward passes before the first step",
+    meant="packed training in which documents may see each other, as many recipes have it",
     needs=NEEDS,
     cause="packed documents share one attention",
     fix="a block-diagonal mask, or a kernel for packed sequences",

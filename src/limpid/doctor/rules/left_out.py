@@ -30,6 +30,7 @@ LEFT_OUT = Rule(
         "since": Threshold(6, "60 updates: what is dropped by chance is back by then"),
     },
     cost="one look at whether each gradient is there, on sampled steps",
+    meant="a stage that begins after an evaluation and trains other parts, or a smaller model",
     needs=(Probe.PARAMETERS, Probe.EVENTS, Probe.WEIGHTS_KEPT),
     cause="a hook, an ablation or a merged adapter of the evaluation that was not undone",
     fix="handle.remove(), unmerge_adapter(), or what else undoes it, in a finally or a with block",

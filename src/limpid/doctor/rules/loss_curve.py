@@ -98,6 +98,7 @@ OVERFITTING = Rule(
         "evaluations": Threshold(4, "a best, something before it, and two after it"),
     },
     cost="none: the losses are there",
+    meant="early stopping that keeps the best and waits, or a run on to grokking or double descent",
     needs=(Probe.LOG,),
     cause="more epochs over the training data than it bears: its rows are learned by heart",
     fix="stop at the best step or keep its checkpoint; more data, fewer epochs, dropout, a smaller model",

@@ -69,6 +69,7 @@ POSTERIOR_COLLAPSED = Rule(
         "steps": Threshold(40, "a weight of the divergence that begins at 1 may press first"),
     },
     cost="one sum over the latents, on sampled steps",
+    meant="a run whose latents have yet to wake, under a weight of the divergence that is to fall",
     needs=(Probe.LOSS,),
     cause="the divergence outweighs the reconstruction: one is summed over its dimensions, the other averaged",
     fix="sum both over their dimensions and average over rows; or let the divergence's weight rise from 0",

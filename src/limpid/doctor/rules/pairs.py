@@ -65,6 +65,7 @@ REFERENCE_DRIFTS = Rule(
         "roundings": Threshold(32, "two ways to the same logits, as everywhere here"),
     },
     cost="a number remembered per answer",
+    meant="a reference that is renewed, as of iterated preferences or an average of the policy",
     needs=(Probe.BATCH,),
     cause="the reference shares weights with the policy, is updated, or is in training mode with dropout",
     fix="reference = copy.deepcopy(policy).eval().requires_grad_(False), or log-probabilities stored before the "

@@ -54,6 +54,7 @@ GROUPS_ALIKE = Rule(
     "them earn more (the sign of the correlation): those are prompts that are solved",
     thresholds={"share": Threshold(0.5, "most of the answers are drawn for nothing")},
     cost="none: the share is logged",
+    meant="hard prompts of which few are solved yet, or easy ones that most answers solve",
     needs=(Probe.LOG,),
     cause="the prompts are too hard or too easy for this model, or the reward tells too little",
     fix="prompts that the model answers now and then, more answers to each (num_generations), or a reward with steps "

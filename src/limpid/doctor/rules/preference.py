@@ -48,6 +48,7 @@ DISPLACED = Rule(
     "margin has gained, and more than {least:.2g} of reward, for sure (Student intervals of block means)",
     thresholds={"least": Threshold(0.693, "ln 2, the unit of rewards: odds of 2 to 1")},
     cost="none: what is logged",
+    meant="DPO as it is, on answers much alike, where their order alone counts",
     needs=(Probe.LOG,),
     cause="chosen and rejected answers are much alike, so that pushing one down takes the other along; or too long, at "
     "too high a rate",

@@ -43,6 +43,7 @@ NEVER_ACTS = Rule(
     source="documentation of StepLR, MultiStepLR and SequentialLR: milestones count calls of step()",
     threshold="exact: the first milestone, in calls of step(), is larger than the planned number of updates",
     cost="none",
+    meant="a short run cut from a long one",
     needs=(Probe.SCHEDULE,),
     cause="milestones in samples or micro-batches, or of a longer run",
     fix="milestones in calls of scheduler.step()",
@@ -76,6 +77,7 @@ STATISTICS_MOMENTUM = Rule(
         "most": Threshold(0.9, "TensorFlow's and Keras's 0.9, 0.99, 0.997: nine tenths of the last batch alone")
     },
     cost="none",
+    meant="statistics of the last batches alone, as to adapt to where it is now",
     needs=(Probe.PARAMETERS,),
     cause="a momentum of TensorFlow or Keras, which is 1 - m",
     fix="momentum=0.1 for their 0.9, 0.01 for their 0.99",

@@ -36,6 +36,7 @@ NEVER_TAUGHT = Rule(
         "only": Threshold(0.9, "where other tokens between two labels are left out too, it is by their place"),
     },
     cost="counts of an integer tensor, in the first steps and every 50th",
+    meant="a token that is to be read and never said, as a blank or a separator",
     needs=(Probe.LOSS_GRADIENT,),
     cause="ignore_index is the id of a token of the text: 0 where there is no padding",
     fix="ignore_index=-100, and labels of -100 for what is not to be taught",
@@ -58,6 +59,7 @@ ONE_TOKEN_DOMINATES = Rule(
         "times": Threshold(20, "by then a word of a tenth of the mean frequency is seen nine times in ten"),
     },
     cost="counts of an integer tensor, on sampled steps",
+    meant="sequences that rest most of the time: events, music, boards, sensors",
     needs=(Probe.ROWS, Probe.PARAMETERS),
     cause="words that the vocabulary does not know become one unknown token: another tokenizer's file, case, or "
     "language",
@@ -82,6 +84,7 @@ WRAPPED = Rule(
         "dense": Threshold(0.5, "wrapped ids fill the type evenly"),
     },
     cost="one maximum per batch",
+    meant="bytes or pixels in a table that has room for more",
     needs=(Probe.PARAMETERS, Probe.BATCH, Probe.ROWS),
     explains=("vocabulary-mismatch",),
 )
@@ -99,6 +102,7 @@ VOCABULARY_MISMATCH = Rule(
         "words": Threshold(1000, "few words are the same in any text, and only follow one another otherwise"),
     },
     cost="none: first loss",
+    meant="a trained body under a new vocabulary, a fresh head, or text of another kind",
     needs=(Probe.PARAMETERS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
     cause="ids of another tokenizer, or weights in another layout than the code's",
     fix="the tokenizer that came with the weights; compare one text's loss with the published one",

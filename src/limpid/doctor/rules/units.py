@@ -38,6 +38,7 @@ SLICE_UNTAUGHT = Rule(
         "chance": Threshold(1e9, "a thousand matrices at a thousand looks"),
     },
     cost="eight columns and rows of each gradient on sampled steps, and all of those that are 0 there",
+    meant="a part that rests on purpose: masked, pruned, of a later task, of a width that grows",
     needs=(Probe.PARAMETERS, Probe.UNITS, Probe.PASSES),
     cause="a part of the output is detached, overwritten or never read, or a part of the input is masked away",
     fix="look at where this part of the output goes, or this part of the input comes from; freeze it if that is meant",
@@ -60,6 +61,7 @@ UNITS_DEAD = Rule(
         "most": Threshold(0.9, "what is left carries next to nothing"),
     },
     cost="eight columns and rows of each gradient on sampled steps, and all of those that are 0 there",
+    meant="a sparse code of which few units are in use",
     needs=(Probe.PARAMETERS, Probe.UNITS),
     cause="a rate or an initialisation that has pushed the inputs of a ReLU below 0, or one activation after another "
     "that lets nothing through",

@@ -37,6 +37,7 @@ WEIGHTS_PUT_BACK = Rule(
         "sure": Threshold(2, "who goes back to the best weights has lost nothing by the updates in between"),
     },
     cost="eight elements of three tensors per update",
+    meant="tasks, folds or episodes that all begin at the same weights, as in meta-learning",
     needs=(Probe.WEIGHTS_KEPT,),
     cause="a checkpoint that is loaded inside the loop, at each epoch, instead of before it",
     fix="load_state_dict once, before the loop; if a restart is meant, put the optimizer back, too",
@@ -62,6 +63,7 @@ AVERAGE_OFF_SCALE = Rule(
         "times": Threshold(2, "once may be a look at other weights"),
     },
     cost="eight elements of three tensors per update",
+    meant="weights that are pruned, rounded or shrunk for evaluation",
     needs=(Probe.WEIGHTS_KEPT,),
     cause="an average that begins at 0 and is not divided by 1 - d^t, or whose shares do not add up to 1",
     fix="begin the average at the weights (or divide it by 1 - d^t): a = d a + (1 - d) w, with a = w at first",
@@ -82,6 +84,7 @@ ZERO_AND_STAYS = Rule(
         "steps": Threshold(20, "a rate that begins at 0 moves nothing at first"),
     },
     cost="none: samples of updates are there",
+    meant="a part that sleeps on purpose and is woken later, or was pruned as a whole",
     needs=(Probe.UPDATES,),
     cause="an initialisation at 0 of gains, or of two factors of one product: the gradient of each is multiplied by "
     "the other",
