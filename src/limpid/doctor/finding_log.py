@@ -49,7 +49,7 @@ def as_choice(finding: Finding) -> Finding:
 
 def shows_suffering(finding: Finding) -> bool:
     """Whether a run in which this was found suffers, whatever its author meant."""
-    return finding.severity != "notice" and finding.rule in RULES and RULES[finding.rule].suffers
+    return finding.severity != "notice" and not finding.meant and finding.rule in RULES and RULES[finding.rule].suffers
 
 
 def _about(finding: Finding) -> str:

@@ -114,6 +114,7 @@ def sampled(probe: LayerProbe, args: Any, kwargs: Any, out: Any) -> Iterator[Bre
     if not isinstance(grid, Tensor) or grid.numel() > MOST or kwargs.get("padding_mode", "zeros") != "zeros":
         return
     outside = float(((grid < -1) | (grid > 1)).any(-1).float().mean())
+    in_pixels = float(grid.min()) >= 0  # where the middle of a picture is 0, points have both signs
     if outside > OUTSIDE_GRID:
         yield Breach(
             rule=OFF_THE_GRID,
@@ -123,6 +124,7 @@ def sampled(probe: LayerProbe, args: Any, kwargs: Any, out: Any) -> Iterator[Bre
             cause="points in pixels",
             fix="2 * pixel / (size - 1) - 1, with align_corners=True",
             looks=2,
+            meant=None if in_pixels else "a small picture that is pasted onto a larger canvas",
             evidence={"outside": outside},
         )
 

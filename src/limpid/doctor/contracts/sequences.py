@@ -59,6 +59,7 @@ def batch_for_time(call: Call, sequences: list[Sequence], output: Any) -> Iterat
 
     Which axis of the inputs holds the rows, outputs (row, number) say.
     """
+    recurs = any(one.kind != "MultiheadAttention" for one in sequences)
     rows = find_rows(output) if sequences else None
     if rows is None or rows.ndim != 2:
         return
@@ -74,6 +75,7 @@ def batch_for_time(call: Call, sequences: list[Sequence], output: Any) -> Iterat
                 f"{batch} steps: it goes from row to row of the batch, and never along a sequence.",
                 cause="batch_first=False, the default, for inputs (row, step, …); or a transposition too many",
                 fix="batch_first=True, or inputs (step, row, …)",
+                meant=None if recurs else "attention between the rows of a batch, as of a table",
                 evidence={"rows": batch, "steps": length},
             )
             return
@@ -96,6 +98,7 @@ def heads_for_time(call: Call, attended: list[tuple[int, ...]]) -> Iterator[Brea
                 cause="no transpose(1, 2) after the projection; other libraries take (row, position, head, width)",
                 fix="query.transpose(1, 2), and the output back",
                 looks=2,
+                meant=None if ids else "attention among the features or channels of each step",
                 evidence={"shape": list(attended[0])},
             )
             return

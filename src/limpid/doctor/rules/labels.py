@@ -130,8 +130,8 @@ def copies(gradient: LossGradient) -> bool:
     return count >= ENOUGH and own >= NEAR_ALL > gradient.match(1)[0]
 
 
-def own_token(exam: Exam, gradient: LossGradient, inner: bool = False) -> tuple[bool, bool] | None:
-    """Whether outputs depend on the input token at their own position, and on later ones; None where unknown.
+def own_token(exam: Exam, gradient: LossGradient, inner: bool = False) -> tuple[bool, bool, bool] | None:
+    """Whether outputs depend on the input token at their own position, later and earlier ones; None where unknown.
 
     `inner`: whether the loop calls the core of the model alone. A decoder's own tokens are those beside the gradient.
     """
@@ -149,7 +149,7 @@ def own_token(exam: Exam, gradient: LossGradient, inner: bool = False) -> tuple[
     if first is None or again is None or other is None or first.shape[:-1] != ids.shape or first.ne(again).any():
         return None
     moved = (other != first).any(-1)
-    return bool(moved[:, middle].any()), bool(moved[:, :middle].any())
+    return bool(moved[:, middle].any()), bool(moved[:, :middle].any()), bool(moved[:, middle + 1 :].any())
 
 
 def match(ids: Tensor, labels: Tensor, offset: int) -> tuple[float, int]:
@@ -164,7 +164,7 @@ def match(ids: Tensor, labels: Tensor, offset: int) -> tuple[float, int]:
 
 
 def aligned(
-    gradient: LossGradient, step: int | None, of_language: bool, own: tuple[bool, bool] | None = None
+    gradient: LossGradient, step: int | None, of_language: bool, own: tuple[bool, bool, bool] | None = None
 ) -> Iterator[Finding]:
     """Alignment by the gradient: what was really taught, whatever the code looks like; `own`: see `own_token`."""
     if gradient.ids is None or gradient.misfit_squashed > 0.5:
@@ -189,7 +189,8 @@ def aligned(
         if own[1] and labelled == 1 and not of_language:
             yield _rebuilt(int(gradient.labelled.sum()), step)
             return
-    yield from _judged(counted, int(gradient.labelled.sum()), step, other, dense)
+    reads_backwards = own is not None and own[2] and not own[1]  # by its own mask or order it is to tell what comes
+    yield from _judged(counted, int(gradient.labelled.sum()), step, other, dense, of_language or reads_backwards)
 
 
 def _rebuilt(labels: int, step: int | None) -> Finding:
@@ -221,14 +222,23 @@ def another_row(ids: Tensor, taught: Tensor) -> float | None:
 
 
 def _judged(
-    matches: dict[int, float], labels: int, step: int | None, other: float | None = None, dense: bool = False
+    matches: dict[int, float],
+    labels: int,
+    step: int | None,
+    other: float | None = None,
+    dense: bool = False,
+    causal: bool = False,
 ) -> Iterator[Finding]:
-    """Findings from matches by offset; `other`: match with the best other row, `dense`: whether most have labels."""
+    """Findings from matches by offset.
+
+    `other`: match with the best other row; `dense`: whether most have labels; `causal`: whether the model is one of
+    what comes next, by its name or because outputs depend on earlier tokens and on no later ones.
+    """
     right = matches.get(1, 0.0)
     best = max(matches, key=lambda k: (matches[k], -abs(k - 1)), default=1)
     evidence = {f"match_at_{k}": round(m, 4) for k, m in matches.items()}
     if best != 1 and matches[best] >= NEAR_ALL and right < NEAR_ALL and labels >= ENOUGH:
-        yield _shifted(best, matches[best], right, labels, step, evidence)
+        yield _shifted(best, matches[best], right, labels, step, evidence, causal)
     elif matches and max(matches.values()) < UNRELATED["match"] and labels >= UNRELATED["labels"]:
         where = "" if other is None else f", but the next tokens of another row ({other:.0%})"
         yield UNRELATED.finding(
@@ -238,13 +248,14 @@ def _judged(
             says=f"the targets are no shift of the inputs of their row (best match "
             f"{max(matches.values()):.0%}){where}.",
             cause="" if other is None else "one side was shuffled or sorted without the other",
+            meant="" if other is None else None,
             sure=0.6 if other is None else 1.0,
             evidence=evidence,
         )
 
 
 def _shifted(
-    best: int, share: float, right: float, labels: int, step: int | None, evidence: dict[str, float]
+    best: int, share: float, right: float, labels: int, step: int | None, evidence: dict[str, float], causal: bool
 ) -> Finding:
     if best == 0:
         return NOT_SHIFTED.finding(
@@ -253,6 +264,7 @@ def _shifted(
             where="targets",
             says=f"the target of each position is its own input token (offset 0: {share:.0%} of {labels:,} labels, the "
             f"next token: {right:.0%}): the model learns to copy.",
+            meant=None if causal else "",
             evidence=evidence,
         )
     return MISALIGNED.finding(
@@ -337,5 +349,6 @@ def mean_over_nothing(broken: BrokenStep) -> Iterator[Finding]:
             says=f"{broken.what}: none of the {labels.numel():,} positions has a label, a mean over nothing is 0/0.",
             cause="labels are masked entirely",
             fix="drop such batches, or divide by max(1, labels)",
+            meant=None,
             evidence={"labels": 0},
         )

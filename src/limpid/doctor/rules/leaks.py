@@ -72,6 +72,7 @@ DOCUMENTS_SEE_EACH_OTHER = Rule(
     again=True,
 )
 
+ROWS_MEET = "rows that are to see each other: attention between them, sets, frames of one film, a batch's spread"
 HALVES = (
     ("the other rows", "row 0", slice(1, None), slice(0, 1)),
     ("row 0", "the other rows", slice(0, 1), slice(1, None)),
@@ -181,6 +182,7 @@ def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool) -> Fi
         cause = "experts with a capacity"
     # statistics over rows and positions show a language model the tokens that it is to predict
     chosen = experts or (norms and not next_token_is_taught(exam))
+    meant = "statistics of the whole batch, on purpose" if norms else None if next_token_is_taught(exam) else ROWS_MEET
     return BATCH_LEAKS.finding(
         severity="notice" if chosen else "warning" if norms else "fault",
         where=whose,
@@ -188,6 +190,7 @@ def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool) -> Fi
         f"{exam.rounding if exam.rounding < math.inf else 1e-6:.0e}){' in training mode' if training else ''}.",
         cause=cause,
         fix=fix,
+        meant=meant,
         evidence={"moved": moved, "rounding": exam.rounding},
     )
 

@@ -127,6 +127,7 @@ def first_update(exam: Exam) -> Iterator[Finding]:
         fix=f"a rate near {0.05 * size:.0e} (5 % of the weights' RMS per step), and a warm-up",
         sure=0.85,
         refuted_by="a loss that falls steadily at this rate",
+        meant="weights that begin near 0, and are to be drawn by the first updates",
         evidence={"update_over_weight": ratio, "rate": top, "weight_rms": size},
     )
 
@@ -258,6 +259,7 @@ def next_to_nothing(watched: Watched, record: StepRecord, history: History) -> I
         step=record.number,
         where="every parameter group",
         says=f"each update is {median(wanted):.1e} of the size of the weights (rate {now:g}){effect}",
+        meant="a short run cut from a long one, or a last careful tuning" if not lost and watched.planned else None,
         sure=0.9,
         evidence={"update_over_weight": median(wanted), "rate": now, "whole_run": whole},
     )

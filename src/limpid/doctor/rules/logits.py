@@ -62,10 +62,12 @@ LOGITS_BOUNDED = Rule(
     source="softmax of V - 1 logits at one end and the target's at the other; Gemma Team 2024, section 2, "
     "arXiv:2408.00118 (soft caps of 30)",
     threshold="logits that stop growing while gains and matrices behind the blocks grow ten-thousandfold, under a "
-    "cross-entropy of these logits whose floor is {floor:g} nat or more; a fault from {fault:g} on",
+    "cross-entropy of these logits whose floor is {floor:g} nat or more; a fault from {fault:g} on; nobody means "
+    "{lost:.0%} of ln V",
     thresholds={
         "floor": Threshold(0.05, "5 % of perplexity: caps in use leave 1e-6"),
         "fault": Threshold(0.5, "a floor that any text's entropy is not far above"),
+        "lost": Threshold(0.5, "of ln V: half of all that there is to learn is out of reach"),
     },
     cost="three forward passes of a few rows before the first step",
     meant="a cap that keeps probabilities soft, or cosines with a low scale",
@@ -93,6 +95,7 @@ def bounded(exam: Exam) -> Iterator[Finding]:
             where="logits",
             says=f"logits come at most {span:.3g} apart, however large the weights: of {classes:,} classes the loss "
             f"cannot fall below {least:.2f} nats (a guess that knows nothing has {math.log(classes):.2f}).",
+            meant=None if least >= LOGITS_BOUNDED["lost"] * math.log(classes) else "",
             sure=0.95,
             evidence={"span": span, "floor": least, "classes": classes},
         )
@@ -154,6 +157,7 @@ def grows_with_log_z(gradient: LossGradient, step: int | None) -> Iterator[Findi
             "softmax does not see it, number formats do.",
             cause="a z-loss with the wrong sign, or a term outside the log-probabilities",
             fix="+1e-4·log² Z, or no such term",
+            meant="an energy-based model, of which log Σ exp z is the logarithm of a density",
             sure=0.9,
             refuted_by="gradients of each position that add up to 0",
             evidence={"coefficient": gradient.row_sum},

@@ -180,6 +180,7 @@ def _squashed(formula: Formula, name: str) -> Finding:
         f"{first.misfit:.1e}); {low}" + (f" and gradients are about {vocab:,} times too small." if twice else "."),
         cause=f"{name} in the model or before a loss that applies softmax itself",
         fix=SOFTMAX_TWICE.fix,
+        meant="outputs that are bounded on purpose" if name == "tanh" else None,
         sure=0.98,
         refuted_by=SOFTMAX_TWICE.refuted_by,
         evidence={"misfit": first.misfit, "misfit_squashed": first.misfit_squashed, "floor": floor, "vocab": vocab},
@@ -203,7 +204,8 @@ def log_forgotten(formula: Formula) -> Finding | None:
         where="loss",
         says="the loss is -p of each target, not -log p: what the model already knows counts most, what it does not "
         "know has no gradient.",
-        cause="nll_loss of probabilities, which expects their logarithms",
+        cause="nll_loss of probabilities, which expects their logarithms, it may be",
+        meant="an expected accuracy or an absolute error of probabilities, which wrong labels disturb less",
         fix="cross_entropy(logits, targets), or nll_loss(log_softmax(logits), targets)",
         sure=0.95,
         refuted_by="equal weights of likely and unlikely targets",
@@ -223,7 +225,8 @@ def not_normalised(formula: Formula) -> Finding | None:
         where="loss",
         says=f"the loss is -z of each target, of logits that are not normalised (log Σ exp z = {first.log_z:.2f}, 0 of "
         "log-probabilities): it has no floor, and falls without limit as logits grow.",
-        cause="nll_loss of logits, which expects log-probabilities",
+        cause="nll_loss of logits, which expects log-probabilities, it may be",
+        meant="a score that is raised as it stands, as of a critic or an energy",
         fix="cross_entropy(logits, targets), or nll_loss(log_softmax(logits), targets)",
         sure=0.95,
         refuted_by="log Σ exp of 0, or a gradient at other tokens than the target",
@@ -241,7 +244,8 @@ def over_smoothed(formula: Formula) -> Finding | None:
         where="loss",
         says=f"labels are smoothed by {epsilon:.2g}: the target's share is {1 - epsilon:.2g}, and {epsilon:.0%} of the "
         "teaching is towards all tokens alike.",
-        cause="label_smoothing is the share that is spread, not the share that the label keeps",
+        cause="label_smoothing is the share that is spread, not the share that the label keeps, it may be",
+        meant="a teacher that is to be soft",
         fix=f"label_smoothing={1 - epsilon:.2g}, or 0.1",
         sure=0.9,
         refuted_by="a gradient that fits cross-entropy of the labels themselves",
@@ -267,6 +271,7 @@ def no_cross_entropy(formula: Formula) -> Finding | None:
         f"{why if mixed else ''}.",
         cause="a view or reshape that mixes classes and positions" if mixed else "",
         fix=fix if mixed else "",
+        meant=None if mixed else "",
         sure=0.9 if mixed else 0.6,
         refuted_by="gradients of each position that add up to 0",
         evidence={"misfit": first.misfit, "unbalanced": first.unbalanced},
@@ -320,6 +325,7 @@ def over_all_positions(formula: Formula) -> Finding | None:
         f"{1 / total:.1f} times too small, and more so the fewer labels a batch has.",
         cause="a mean over masked positions too",
         fix="divide by the number of labels",
+        meant="a mean over all positions on purpose, in which rows of few labels count less",
         sure=0.95,
         evidence=formula.evidence | {"positions": positions},
     )

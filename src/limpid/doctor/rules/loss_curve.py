@@ -48,10 +48,12 @@ LOSS_DIVERGES = Rule(
     source="Chowdhery et al. 2022, section 5.1, arXiv:2204.02311",
     threshold="{steps:g} steps in a row outside their own scatter (z as of loss-spike) and {rise:.0%} of the median "
     "before, a warning; or all of them above {start:.0%} of the first loss, a fault; not of a loss that begins at 0 "
-    "within what its first values differ by, or goes below it: that has no level to rise from",
+    "within what its first values differ by, or goes below it: that has no level to rise from. A task may grow harder "
+    "where less than {lost:.0%} of what was learned is lost",
     thresholds={
         "steps": Threshold(20, "spikes of healthy runs recover sooner"),
         "rise": Threshold(1.15, "what is less may be another mixture of data"),
+        "lost": Threshold(0.5, "half of what was learned is lost: more than a task that grows harder takes"),
         "start": Threshold(1.02, "nothing is left of what was learned; 2 % and 0.02 nat are the scatter of a batch"),
     },
     cost="none: the loss is there",
@@ -62,6 +64,7 @@ LOSS_DIVERGES = Rule(
     tries_smaller_step=True,
 )
 
+HARDER = "a task that grows harder: a curriculum, a weight of the loss that rises, the next of several tasks"
 PLAYS = "another model is trained along, and takes part in this loss: it may well rise"
 LONGEST = 5000
 """Steps back that a plateau is looked for."""
@@ -180,12 +183,14 @@ def _judged(stream: Stream, step: int, rate_was_raised: bool) -> Iterator[Findin
     stays = stream.outside >= steps and now > LOSS_DIVERGES["rise"] * median(losses[-60:-steps] or [now])
     if stays or above:
         best = stream.lowest
+        lost = (now - best) / max(start - best, 1e-30)  # of what was learned
         yield LOSS_DIVERGES.finding(
             severity="fault" if above else "warning",
             step=step,
             where="loss",
             says=f"the loss has been at {now:.3g} or above for {steps} steps, after {best:.3g} at its best and "
             f"{start:.3g} at the start.",
+            meant=None if lost > LOSS_DIVERGES["lost"] else HARDER,
             sure=0.7,
             refuted_by=f"a loss back at {best:.3g}",
             evidence={"loss": now, "best": best, "start": start},

@@ -182,6 +182,7 @@ def constant(watched: Watched, record: StepRecord, history: History) -> Iterator
             severity="warning",
             step=record.number,
             where="loss",
+            meant="a surrogate whose value is constant, and whose gradient counts" if losses[-1] % 1 == 0 else None,
             says=f"the loss has been {losses[-1]:.7g} at {rule['steps']:g} steps in a row, on different rows and with "
             "gradients that are not 0: it does not depend on the weights, as when a model is compared with itself.",
             sure=0.9,

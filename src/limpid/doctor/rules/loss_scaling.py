@@ -129,6 +129,7 @@ def used_as_they_are(watched: Watched, record: StepRecord, history: History) -> 
             says=f"the loss is multiplied by {watched.scale:,.0f}, and the optimizer steps without the scaler: "
             f"gradients are "
             f"never unscaled, {watched.scale:,.0f} times too large.",
+            meant="a loop that divides gradients by the scale itself, or a rule that their size does not change",
             evidence={"scale": watched.scale, "order": record.events[:12]},
         )
 
@@ -221,6 +222,7 @@ def _flushed(gradient: LossGradient, step: int | None, scaled: bool) -> Iterator
         where="gradient of the logits",
         says=f"{zeros:.0%} of the logit gradients are exactly 0: p/N is about {uniform:.1e} ({labels:,} labels, "
         f"{vocab:,} words), float16 ends at 6.0e-8, and the loss is not scaled.",
+        meant=None if zeros > rule["most"] else "float16 as it is, where what is small may be lost",
         sure=0.95,
         evidence={"zeros": zeros, "uniform_gradient": uniform, "labels": labels, "vocab": vocab},
     )

@@ -76,7 +76,9 @@ def cannot_move(exam: Exam) -> Iterator[Finding]:
         yield _still(pairs, None, says)
     held = {id(parameter) for parameter in exam.held if parameter.requires_grad}
     if exam.optimizers and not any(id(one) in held for pair in pairs for one in (pair.a, pair.b)):
-        yield _still(pairs, None, f"no optimizer trains any of the {len(pairs)} pairs of factors.")
+        trained = any(_moved(pair.a) and _moved(pair.b) for pair in pairs)
+        meant = "an adapter that is trained already, and kept as it is under another part" if trained else None
+        yield _still(pairs, None, f"no optimizer trains any of the {len(pairs)} pairs of factors.", meant)
 
 
 @on_step(NEVER_MOVE, asks="sampled")
@@ -89,7 +91,8 @@ def never_moved(watched: Watched, record: StepRecord, history: History) -> Itera
     pairs = factors_of(watched.info.model)
     if pairs and not any(_moved(pair.b) for pair in pairs):
         says = f"after {updates} updates B is still 0 in all {len(pairs)} pairs of factors."
-        yield _still(pairs, record.number, says)
+        frozen = not any(getattr(pair.b, "requires_grad", False) for pair in pairs)
+        yield _still(pairs, record.number, says, "adapters whose turn comes later" if frozen else None)
 
 
 def _moved(factor: object) -> bool:
@@ -98,9 +101,14 @@ def _moved(factor: object) -> bool:
     return isinstance(factor, torch.Tensor) and (factor.is_meta or bool(factor.detach().any()))
 
 
-def _still(pairs: Sequence[Factors], step: int | None, says: str) -> Finding:
+def _still(pairs: Sequence[Factors], step: int | None, says: str, meant: str | None = None) -> Finding:
     return NEVER_MOVE.finding(
-        severity="fault", step=step, where=f"{pairs[0].name} and others", says=says, evidence={"pairs": len(pairs)}
+        severity="fault",
+        step=step,
+        where=f"{pairs[0].name} and others",
+        says=says,
+        meant=meant,
+        evidence={"pairs": len(pairs)},
     )
 
 

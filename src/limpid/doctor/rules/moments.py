@@ -148,6 +148,7 @@ def _does_not_fit(says: str, evidence: dict[str, Any], step: int | None = None, 
         says=f"{says}.",
         cause="a restart with a schedule of its own, it seems" if meant else "",
         fix="nothing, if that is meant" if meant else "",
+        meant="" if step else None,
         sure=0.5 if meant else 0.85 if step else 0.97,
         evidence=evidence,
     )

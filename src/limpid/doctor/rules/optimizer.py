@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from limpid.doctor.watched import Watched
 
 FAMILY = "optimizer"
+HIDDEN = "a model that is kept out of parameters() on purpose, in a list of one"
 
 OPTIMIZER_HOLDS_STRANGERS = Rule(
     "optimizer-holds-strangers",
@@ -213,8 +215,20 @@ def not_registered(watched: Watched, record: StepRecord, history: History) -> It
             says=f"{len(stuck)} tensors ({size:,} parameters: {', '.join(named[:3])}{', …' if len(named) > 3 else ''}) "
             "get a gradient, but are not in model.parameters() nor in any optimizer: they never change.",
             cause="" if "[" in named[0] else "kept where the model does not register it",
+            meant=HIDDEN if _alone(watched, named) else None,
             evidence={"tensors": len(stuck), "parameters": size, "names": named[:32]},
         )
+
+
+def _alone(watched: Watched, places: list[str]) -> bool:
+    """Whether all of them lie in one list of the model that holds nothing else, as what is to be hidden does."""
+    owner, bracket, index = places[0].partition("[")
+    lists = {place.partition("[")[0] for place in places}
+    try:
+        held = attrgetter(owner)(watched.info.model)
+    except AttributeError:
+        return False
+    return bool(bracket) and index.startswith("0]") and len(lists) == 1 and isinstance(held, list) and len(held) == 1
 
 
 @before_first_step(IN_TWO_GROUPS)
@@ -227,11 +241,14 @@ def twice(exam: Exam) -> Iterator[Finding]:
         seen.add(id(parameter))
     if doubled:
         names = [exam.info.names.get(key, "?") for key in doubled]
+        own = [[id(p) for group in optimizer.param_groups for p in group["params"]] for optimizer in exam.optimizers]
+        shared = all(len(held) == len(set(held)) for held in own)
         yield IN_TWO_GROUPS.finding(
             severity="fault",
             where=names[0],
             says=f"{len(names)} parameters are held more than once ({', '.join(names[:4])}): each step updates them "
             "twice.",
+            meant="parts that several optimizers share, each in its turn" if shared else None,
             evidence={"tensors": len(names)},
         )
 

@@ -196,6 +196,7 @@ def breaks_in_log(curves: Curves) -> Iterator[Finding]:
             where=name.replace("_", " "),
             says=f"the {name.replace('_', ' ')} is {words}{lead}.",
             fix="watch the run (limpid.watch): it opens the step and names the operation",
+            meant="a loss that can be 0, as a margin that every row keeps" if value == 0 else None,
             sure=0.9,
             refuted_by="a finite value at this step in the run itself",
             evidence={"step": step, "norm_rise": rise, "last_loss": last},

@@ -120,6 +120,7 @@ def mask_inverted(exam: Exam) -> Iterator[Finding]:
             where="attention mask",
             says=f"the attention mask shows {shown} of {padding} positions of padding and hides {hidden} of {text} of "
             "the text: it is the wrong way round.",
+            meant=None if "attention_mask" in micro.given else "a mask that says where padding is, not what is seen",
             evidence={"padding": padding, "shown": shown, "text": text, "hidden": hidden},
         )
 
@@ -177,6 +178,7 @@ def _trained_on(
         says=f"{share:.0%} of the labels are padding (id {token} repeated to the edge of {rows} rows)"
         f"{_split(gradients, taught, padded, evidence)}.",
         cause="" if known else "padding that has labels, or a symbol that rows of so few symbols end in",
+        meant=None if masked else "",
         sure=0.95 if known else 0.5,
         evidence=evidence,
     )
@@ -236,6 +238,7 @@ def _endless(ids: Tensor, taught: Tensor, declared: object) -> Iterator[Finding]
         says=f"{len(ended)} texts end in padding (id {pad}), and neither that id nor another end of text is ever a "
         "label: the model cannot learn to stop.",
         cause="" if known or len(last) > 1 else "the end of text is masked",
+        meant=None if known else "",
         sure=0.95 if known else 0.8,
         evidence={"token": pad, "texts": len(ended)},
     )

@@ -97,6 +97,8 @@ SIDES_EQUAL = Rule(
     ),
 )  # fmt: skip
 
+FIRST = 3
+"""Steps at which no margin is beyond its goal yet."""
 MOST = 4096
 """Answers whose reference is remembered."""
 
@@ -118,6 +120,7 @@ def chosen_lowered(watched: Watched, record: StepRecord, history: History) -> It
             where="loss",
             says=f"the gradient lowers the probability of all {len(chosen)} chosen answers of the batch and raises "
             f"that of all {len(rejected)} rejected ones.",
+            meant=None if record.number <= FIRST else "a margin beyond its goal, as IPO and smoothed labels pull back",
             evidence={"chosen": len(chosen), "rejected": len(rejected)},
         )
 
@@ -222,7 +225,8 @@ def stays_at_ln_2(watched: Watched, record: StepRecord, history: History) -> Ite
 @on_step(REFERENCE_MOVES)
 def optimizer_holds_it(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """A second model of the same shape among what the optimizer trains, where answers are learned."""
-    if record.number > 3 or not any(_rows_of(micro, "chosen") or micro.is_rewarded for micro in record.micros):
+    rewarded = any(micro.is_rewarded for micro in record.micros)
+    if record.number > 3 or not (rewarded or any(_rows_of(micro, "chosen") for micro in record.micros)):
         return
     own = [p for p in watched.info.parameters.values() if p.requires_grad]
     held = {id(p) for p in watched.held}
@@ -235,6 +239,7 @@ def optimizer_holds_it(watched: Watched, record: StepRecord, history: History) -
             where="optimizer",
             says=f"the optimizer holds a second model of the same {len(own)} tensors beside the one that is trained: a "
             "reference that it changes, too, is none.",
+            meant="two policies that learn together" if rewarded else None,
             sure=0.8,
             evidence={"tensors": len(others)},
         )

@@ -76,6 +76,7 @@ KL_EXPLODES = Rule(
         "pace": Threshold(0.5, "a power of time grows at a quarter of its earlier pace, an exponential at all of it")
     },
     cost="none: both are logged",
+    suffers=True,
     needs=(Probe.LOG,),
     cause="too high a rate, too small a β, or rewards that only answers far from the reference earn",
     fix="a lower learning rate, a β above 0 or a larger one, fewer updates per draw",
@@ -109,6 +110,7 @@ def ratio_not_one(curves: Curves) -> Iterator[Finding]:
         where="ratios",
         says=f"before any update on a draw the ratio is {ratio:.6g} at step {step:,}, {worst:.6g} at worst, not 1 "
         f"within {float(bound):.1e}: the answers were drawn, or scored, by another policy.",
+        meant=None if tuning is not None else "answers of an older policy, as asynchronous samplers give them",
         evidence={"ratio": ratio, "worst": worst, "bound": float(bound), "draws": len(off)},
     )
 

@@ -139,6 +139,7 @@ def inverted(curves: Curves) -> Iterator[Finding]:
             says=f"the chosen answer is ahead in {ahead.middle:.0%} of the pairs in training and in "
             f"{max(evaluated):.0%} at most of {len(evaluated)} evaluations: the two disagree on which side is which.",
             cause="chosen and rejected changed places in one of the two sets, or training learned pairs by heart",
+            meant="held-out pairs of another kind",
             sure=0.7,
             evidence={"ahead": ahead.middle, "evaluated": evaluated[-1]},
         )

@@ -198,6 +198,7 @@ def between_two_numbers(watched: Watched, record: StepRecord, history: History) 
                 says=f"the outputs are numbers of {name}, which lie {spacing:g} apart where the targets are (around "
                 f"{middle:.4g}), and the targets' deviation is {spread:.3g}: rounding alone is "
                 f"{spacing / math.sqrt(12) / spread:.0%} of it, and cannot be learned away.",
+                meant=None if spacing > spread else "",
                 sure=0.9,
                 evidence={"format": name, "spacing": spacing, "deviation": spread},
             )

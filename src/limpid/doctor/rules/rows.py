@@ -291,6 +291,7 @@ def begun_twice(exam: Exam) -> Iterator[Finding]:
                 severity="warning",
                 where="position 0 and 1 of every row",
                 says=f"every row begins with token {int(ids[0, 0])} twice.",
+                meant="" if start is None else None,
                 sure=0.9 if start is not None else 0.6,
                 evidence={"token": int(ids[0, 0]), "rows": len(ids)},
             )

@@ -106,7 +106,9 @@ def zero_for_some_steps(watched: Watched, record: StepRecord, history: History) 
     if peak == 0:
         coming = watched.rates_to_come(AHEAD)
         if coming is not None or zeros == LATER:
-            yield _zero(record.number, f"at each of the last {zeros} steps", zeros, rises=any(coming or ()))
+            yield _zero(
+                record.number, f"at each of the last {zeros} steps", zeros, any(coming or ()), coming is not None
+            )
     elif zeros == LATER:
         return
     elif not watched.total_steps or record.number < SCHEDULE_ENDS_EARLY["before"] * watched.total_steps:
@@ -122,13 +124,14 @@ def zero_for_some_steps(watched: Watched, record: StepRecord, history: History) 
         )
 
 
-def _zero(step: int | None, when: str, steps: int, rises: bool = False) -> Finding:
+def _zero(step: int | None, when: str, steps: int, rises: bool = False, known: bool = True) -> Finding:
     return LEARNING_RATE_ZERO.finding(
         severity="notice" if rises else "fault",
         step=step,
         where="every parameter group",
         says=f"the learning rate is 0 {when}: " + ("its schedule raises it later." if rises else "nothing can change."),
         cause="moments that are to fill first, it seems" if rises else "",
+        meant=None if known else "a rate that the loop raises later by hand",
         fix="nothing, if that is meant" if rises else "",
         sure=0.5 if rises else 1.0,
         evidence={"steps": steps},

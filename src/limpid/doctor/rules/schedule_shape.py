@@ -119,6 +119,7 @@ def taken_for_none(watched: Watched, record: StepRecord, history: History) -> It
                 says=f"mode={scheduler.mode!r}, and the measure went from {measures[0]:.3g} to {measures[-1]:.3g} "
                 f"while the loss "
                 f"fell: every improvement counts as none, and the rate was lowered to {history.rates[-1]:.2g}.",
+                meant=None if scheduler.mode == "max" else "",
                 sure=0.85,
                 evidence={"first": measures[0], "last": measures[-1], "mode": scheduler.mode},
             )

@@ -110,14 +110,16 @@ def multiplied_once_more(exam: Exam) -> Iterator[Finding]:
             if not 0 < base <= 0.1 or top <= 0 or (given[-1] == top and given[0] < top):  # still rising
                 continue
             factor = top / base
-            if abs(factor - base) > 1e-3 * base and not max(factor, base) <= small:
+            exact = abs(factor - base) <= 1e-3 * base
+            if not exact and not max(factor, base) <= small:
                 continue
             yield FACTOR_IS_RATE.finding(
                 severity="fault",
                 where="LambdaLR",
                 says=f"its function is at most {factor:.3g}, and multiplies the optimizer's rate of {base:.3g}: the "
                 f"rate is never above {top:.2g}.",
-                sure=1.0 if abs(factor - base) <= 1e-3 * base else 0.9,
+                meant=None if exact else "a part that is to learn a hundred times more slowly than its rate says",
+                sure=1.0 if exact else 0.9,
                 evidence={"base": base, "factor": factor, "rate": top},
             )
             return
@@ -163,6 +165,7 @@ def never_forgets(exam: Exam) -> Iterator[Finding]:
             severity="fault",
             where=f"parameter group {index}",
             says=says,
+            meant="dual averaging: the sum of all gradients" if momentum == 1 and dampening == 0 else None,
             evidence={"momentum": float(momentum), "dampening": float(dampening)},
         )
         return
@@ -187,6 +190,7 @@ def which_share(exam: Exam) -> Iterator[Finding]:
             continue
         yield STATISTICS_MOMENTUM.finding(
             severity="warning" if momentum else "fault",
+            meant="" if momentum else None,
             where=name,
             says=f"{name} ({len(norms)} batch norms in all) has momentum {momentum:g}: it {says}",
             sure=0.9,

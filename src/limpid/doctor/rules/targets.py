@@ -26,9 +26,10 @@ OUT_OF_REACH = Rule(
     source="definition; the range of each activation",
     threshold="exact: predictions are what relu, softplus, exp, sigmoid, tanh or softmax returned, and more than "
     "{share:.0%} "
-    "of the targets' variance lies outside of its range, at {steps:g} looks in a row",
+    "of the targets' variance lies outside of its range, at {steps:g} looks in a row; above {most:.0%} nobody means it",
     thresholds={
         "share": Threshold(0.05, "noise around targets at the edge of a range is less"),
+        "most": Threshold(0.5, "nobody bounds what is most of the targets"),
         "steps": Threshold(2, "one batch may be odd"),
     },
     cost="the name of one function and two comparisons, on sampled steps",
@@ -133,6 +134,7 @@ def beyond_the_range(watched: Watched, record: StepRecord, history: History) -> 
     if history.in_a_row(rule.slug, share > rule["share"]) == rule["steps"]:
         yield rule.finding(
             severity="fault",
+            meant=None if share > rule["most"] else "",
             step=record.number,
             where="the last activation",
             says=f"predictions come out of {name} and lie in [{low:g}, {high:g}], but {outside:.0%} of the targets do "
@@ -231,6 +233,7 @@ def cast_with_the_batch(watched: Watched, record: StepRecord, history: History) 
             if largest > limits[value.dtype] and bool((value == value.round()).all()):
                 yield IDS_IN_HALF.finding(
                     severity="fault",
+                    meant=None if _are_ids(record, value) else "",
                     step=record.number,
                     where="inputs",
                     says=f"an input of {kind} holds whole numbers only, up to {largest:.0f}: beyond "
@@ -238,6 +241,14 @@ def cast_with_the_batch(watched: Watched, record: StepRecord, history: History) 
                     "this format cannot tell one from the next, so that different ids look up the same row.",
                     evidence={"largest": largest, "format": kind},
                 )
+
+
+def _are_ids(record: StepRecord, value: Tensor) -> bool:
+    """Whether the batch holds the same, but for rounding, as integers."""
+    import torch
+
+    held = [ids for ids in record.token_ids if ids.shape == value.shape]
+    return any(bool(torch.equal(ids.to(value.dtype), value.detach().cpu())) for ids in held)
 
 
 @on_step(ONE_ANSWER)

@@ -149,6 +149,7 @@ def _wrapped(high: int, count: int, distinct: int, vocab: int, step: int | None)
             f"would be expected; ids were stored in {bits} bits and wrapped.",
             cause=f"tokens were written or read as uint{bits}",
             fix=f"store ids in {'16' if vocab <= 65536 else '32'} bits and read them with the same type",
+            meant=None if bits == 16 else "",
             sure=0.95 if dense else 0.7,
             refuted_by=f"one id above {limit - 1}",
             evidence={

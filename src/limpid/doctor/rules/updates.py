@@ -150,6 +150,7 @@ def will_be_lost(exam: Exam) -> Iterator[Finding]:
     kind = str(narrow[0][0].dtype).removeprefix("torch.")
     yield rule.finding(
         severity="notice" if own else "fault" if share > rule["most"] or everything else "warning",
+        meant=None if share > rule["most"] else "",
         where=max(lost, key=lambda name: lost[name] * named[name].numel()),
         says=f"{share:.0%} of the weight updates will round to nothing: rates up to {top:.1e} are below half a {kind} "
         f"step of the weights; {len(stuck)} of {len(gains)} gains cannot move at all.",
@@ -183,6 +184,7 @@ def lost(watched: Watched, record: StepRecord, history: History) -> Iterator[Fin
     what = f"{share:.0%} of the weight updates round to nothing" if share > rule["share"] else "no gain moves"
     yield rule.finding(
         severity="fault" if share > rule["most"] or everything else "warning",
+        meant=None if share > rule["most"] else "",
         step=record.number,
         where=update.names[max(narrow, key=lambda i: update.lost[i])],
         says=f"{what} (rate {rate:.1e}, {kind} weights); {len(stuck)} of {len(gains)} gains did not move at all.",
@@ -262,6 +264,7 @@ def restored(watched: Watched, record: StepRecord, history: History) -> Iterator
                 "them, and something puts them back.",
                 cause="weights are loaded or copied back between the steps: an average swapped the wrong way, a "
                 "restored copy",
+                meant=None,
                 fix="compare a parameter after optimizer.step() and before the next",
                 refuted_by="one element that begins a step elsewhere",
                 evidence={"tensors": len(second.names)},
@@ -300,6 +303,7 @@ def equal_losses(curves: Curves) -> Iterator[Finding]:
     last = curves.series.get("loss", [])[-many:]
     if len(last) == many and len({loss for _, loss in last}) == 1 and last[0][1] != 0:
         step, loss = last[0]
+        digits = len(f"{loss:g}".lstrip("0.").replace(".", ""))
         yield NEVER_CHANGE.finding(
             severity="warning",
             step=step,
@@ -308,6 +312,7 @@ def equal_losses(curves: Curves) -> Iterator[Finding]:
             "is not new.",
             cause="a rate of 0, a stale optimizer, a frozen model, or a logger that repeats",
             fix="print a parameter before and after a step",
+            meant=None if digits > 2 else "a loss below the digits that are logged",
             sure=0.6,
             refuted_by="two different losses",
             evidence={"loss": loss},
