@@ -91,8 +91,19 @@ def _added(where: str, mask: Tensor, meaning: str) -> Iterator[Breach]:
             "stays visible, at 1/e of the weight of the rest.",
             cause="a mask of 0 and 1 that was not turned into bool",
             fix=f"mask.bool() ({meaning}), or 0 and -inf",
+            meant=None if _hides(mask) else "a bias towards some keys, as along the edges of a graph",
             evidence={"format": kind, "ones": float(ones.float().mean())},
         )
+
+
+def _hides(mask: Tensor) -> bool:
+    """Whether 0 and 1 stand as in a mask: those before or after each position, or the same for all queries."""
+    last = mask.flatten(0, -3) if mask.ndim > 2 else mask[None]
+    order = torch.ones(last.shape[-2:], device=mask.device).tril()
+    steps = any(
+        bool((last == one).all()) for one in (order, order.T, 1 - order, 1 - order.T) if one.shape == order.shape
+    )
+    return steps or last.shape[-2] == 1 or bool((last == last[..., :1, :]).all())
 
 
 def _inverted(call: Call, where: str, hidden: Tensor) -> Iterator[Breach]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
     from limpid.doctor.history import History
     from limpid.doctor.loss_gradient import LossGradient
+    from limpid.doctor.micro_batches import Micro
     from limpid.doctor.replay.nan_replay import BrokenStep
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
@@ -108,20 +109,34 @@ def alignment(exam: Exam) -> Iterator[Finding]:
     """Which input each position is taught: by the gradient where there is one, else by the labels themselves."""
     if exam.loss_gradients:
         first = exam.loss_gradients[0]
-        yield from aligned(first, None, exam.info.is_decoder, own_token(exam, first) if copies(first) else None)
+        yield from aligned(
+            first,
+            None,
+            exam.info.is_decoder,
+            own_token(exam, first) if copies(first) else None,
+            next_given(exam.micros),
+        )
         return
     for micro in exam.micros[:1]:
         if micro.ids is None or micro.labels is None or micro.ids.shape != micro.labels.shape:
             continue
         own = micro.shifted_by_model
         matches = {k: match(micro.ids, micro.labels, k - own) for k in OFFSETS}
-        yield from _judged({k: m for k, (m, n) in matches.items() if n}, micro.labels.numel(), None)
+        kept = {k: m for k, (m, n) in matches.items() if n}
+        yield from _judged(kept, micro.labels.numel(), None, causal=exam.info.is_decoder)
 
 
 @on_step(NOT_SHIFTED, MISALIGNED, UNRELATED, asks="downhill")
 def alignment_in_step(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     for gradient in record.downhill[:1]:
-        yield from aligned(gradient, record.number, watched.info.is_decoder, history.own_token)
+        given = next_given(record.micros)
+        yield from aligned(gradient, record.number, watched.info.is_decoder, history.own_token, given)
+
+
+def next_given(micros: Sequence[Micro]) -> bool:
+    """Whether the labels of the batch are the next tokens already."""
+    pairs = [(one.ids, one.labels) for one in micros if one.ids is not None and one.labels is not None]
+    return any(x.shape == y.shape and x.ndim == 2 and match(x.cpu(), y.cpu(), 1)[0] >= NEAR_ALL for x, y in pairs)
 
 
 def copies(gradient: LossGradient) -> bool:
@@ -164,9 +179,16 @@ def match(ids: Tensor, labels: Tensor, offset: int) -> tuple[float, int]:
 
 
 def aligned(
-    gradient: LossGradient, step: int | None, of_language: bool, own: tuple[bool, bool, bool] | None = None
+    gradient: LossGradient,
+    step: int | None,
+    of_language: bool,
+    own: tuple[bool, bool, bool] | None = None,
+    shifted: bool = False,
 ) -> Iterator[Finding]:
-    """Alignment by the gradient: what was really taught, whatever the code looks like; `own`: see `own_token`."""
+    """Alignment by the gradient: what was really taught, whatever the code looks like.
+
+    `own`: see `own_token`; `shifted`: see `next_given`.
+    """
     if gradient.ids is None or gradient.misfit_squashed > 0.5:
         return
     matches = {k: gradient.match(k) for k in OFFSETS}
@@ -190,7 +212,9 @@ def aligned(
             yield _rebuilt(int(gradient.labelled.sum()), step)
             return
     reads_backwards = own is not None and own[2] and not own[1]  # by its own mask or order it is to tell what comes
-    yield from _judged(counted, int(gradient.labelled.sum()), step, other, dense, of_language or reads_backwards)
+    yield from _judged(
+        counted, int(gradient.labelled.sum()), step, other, dense, of_language or reads_backwards or shifted
+    )
 
 
 def _rebuilt(labels: int, step: int | None) -> Finding:
@@ -231,8 +255,9 @@ def _judged(
 ) -> Iterator[Finding]:
     """Findings from matches by offset.
 
-    `other`: match with the best other row; `dense`: whether most have labels; `causal`: whether the model is one of
-    what comes next, by its name or because outputs depend on earlier tokens and on no later ones.
+    `other`: match with the best other row; `dense`: whether most have labels; `causal`: whether the next token is what
+    is to be told: the model is called so, its outputs depend on earlier tokens and on no later ones, or the labels of
+    the batch are the next tokens.
     """
     right = matches.get(1, 0.0)
     best = max(matches, key=lambda k: (matches[k], -abs(k - 1)), default=1)
@@ -274,6 +299,7 @@ def _shifted(
         says=f"each position is taught the token {best:+d} places from it ({share:.0%} of {labels:,} labels), not the "
         f"next one ({right:.0%}).",
         cause="the labels are shifted twice: in the data and again in the loss" if best == 2 else "",
+        meant=None if causal else "",
         evidence=evidence,
     )
 
@@ -292,6 +318,14 @@ def next_token_is_taught(exam: Exam) -> bool:
             own = match(micro.ids, micro.labels, 0)[0] >= NEAR_ALL and micro.shifted_by_model
             return later >= 0.9 or (own and exam.info.is_decoder)
     return exam.info.is_decoder
+
+
+def later_by(exam: Exam) -> int:
+    """How many positions after each its target stands: 1 of a model of the next token."""
+    for gradient in exam.loss_gradients:
+        if gradient.ids is not None:
+            return max((1, 2, 3), key=lambda k: gradient.match(k)[0])
+    return 1
 
 
 def labelled_positions(exam: Exam, like: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step
-from limpid.doctor.rules.labels import labelled_positions, next_token_is_taught
+from limpid.doctor.rules.labels import labelled_positions, later_by, next_token_is_taught
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +27,8 @@ NOT_CAUSAL = Rule(
     detects="An output that moves when a later token changes.",
     equation=r"\partial\, \text{logits}_i / \partial x_j = 0 \;\text{for}\; j > i",
     source="Vaswani et al. 2017, section 3.2.3, arXiv:1706.03762; exact perturbation",
-    threshold=f"{ROUNDING}; asked only of outputs with a label, where targets are later tokens",
+    threshold=f"{ROUNDING}; asked only of outputs with a label, where targets are later tokens; nobody "
+    "means it where the output that is taught the changed token moves",
     cost="two forward passes before the first step",
     needs=(*NEEDS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
     cause="no causal mask in attention (or a normalisation or convolution over positions)",
@@ -44,11 +45,13 @@ BATCH_LEAKS = Rule(
     equation=r"\partial\, \text{logits}(\text{row } 0) / \partial x(\text{row } 1) = 0",
     source="definition; exact perturbation",
     threshold=f"{ROUNDING}, or {{share:.0%}} of the largest output; a warning for batch norm, a notice for experts "
-    "with a capacity",
+    "with a capacity; nobody means it of models of language, nor where outputs move by more than {order:g} of the "
+    "largest when all rows move on by one place",
     cost="two forward passes for each of two halves and two modes, before the first step",
     needs=(*NEEDS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
     thresholds={
-        "share": Threshold(0.05, "of the largest output: a scale that rows share, to quantise them, moves 1 %")
+        "share": Threshold(0.05, "of the largest output: a scale that rows share, to quantise them, moves 1 %"),
+        "order": Threshold(1e-3, "of the largest output: rounding of sums in another order, and a little"),
     },
     cause="an operation mixes rows: a wrong view, transpose or axis",
     fix="look for .view/.reshape across the batch axis, batch_first=True, softmax or norm over dim 0",
@@ -96,13 +99,16 @@ def earlier_outputs(exam: Exam) -> Iterator[Finding]:
         return
     before = moved.masked_fill(~labelled_positions(exam, moved), 0.0)[:, :j].amax(0)
     count = int((before > exam.rounding).sum())
+    answered = j - later_by(exam)  # the position that is taught token j
+    seen = not bool(labelled_positions(exam, moved)[:, answered].any()) or float(before[answered]) > exam.rounding
     if count:
         yield NOT_CAUSAL.finding(
             severity="fault",
             where=exam.info.first_mixing,
             says=f"changing token {j} changes the outputs of {'all ' if count == j else ''}{count} of {j} earlier "
             f"positions (by up to {float(before.max()):.2g}, rounding {exam.rounding:.0e}), though each is taught a "
-            "later token: the model sees its answers.",
+            f"later token{': the model sees its answers' if seen else ', and not by token ' + str(j) + ' at its own'}.",
+            meant=None if seen else "a cloze: outputs that see what stands on both sides, and not their own answer",
             evidence={"moved": float(before.max()), "rounding": exam.rounding, "positions": count, "changed": j},
         )
 
@@ -152,7 +158,7 @@ def other_samples(exam: Exam) -> Iterator[Finding]:
             return
         moved = float((plain - again)[kept].abs().max())
         if moved > BATCH_LEAKS["share"] * size:
-            yield _leak(exam, what, whose, moved, False)
+            yield _leak(exam, what, whose, moved, False, one_way=whose != "row 0")
             return
 
 
@@ -171,7 +177,7 @@ def _changed(exam: Exam, call: Call, count: int, rows: slice) -> Call | None:
     return call.with_values(other) if any(len(value) == count for value in given) else None
 
 
-def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool) -> Finding:
+def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool, one_way: bool = False) -> Finding:
     norms = bool(exam.info.batch_norms) and (training or exam.info.norms_of_the_batch)
     experts = exam.info.has_experts
     cause = fix = ""
@@ -182,7 +188,9 @@ def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool) -> Fi
         cause = "experts with a capacity"
     # statistics over rows and positions show a language model the tokens that it is to predict
     chosen = experts or (norms and not next_token_is_taught(exam))
-    meant = "statistics of the whole batch, on purpose" if norms else None if next_token_is_taught(exam) else ROWS_MEET
+    # rows that meet on purpose do so in any order, or one after the other in that of time
+    wrong = next_token_is_taught(exam) or (not one_way and exam.row_probe.elsewhere > BATCH_LEAKS["order"])
+    meant = "statistics of the whole batch, on purpose" if norms else None if wrong else ROWS_MEET
     return BATCH_LEAKS.finding(
         severity="notice" if chosen else "warning" if norms else "fault",
         where=whose,

@@ -142,7 +142,9 @@ def at_once(watched: Watched, record: StepRecord, history: History) -> Iterator[
     if len(ratios) < rule["samples"] or not 3 <= len(losses) < 10:
         return
     if min(ratios[-int(rule["samples"]) :]) > rule["at_once"] and losses[-1] > (1 + rule["rise"]) * losses[0] > 0:
-        yield _too_high(record.number, median(ratios), update, losses[-1], min(losses), losses[0])
+        yield _too_high(
+            record.number, median(ratios), update, losses[-1], min(losses), losses[0], _plays(record, history)
+        )
 
 
 @on_step(LEARNING_RATE_TOO_HIGH, asks="judged_update")
@@ -168,7 +170,7 @@ def lastingly(watched: Watched, record: StepRecord, history: History) -> Iterato
     nothing = known and now > (1 - rule["near_start"]) * start
     above = now - start > rule["errors"] * math.hypot(scatter, error)
     if worse or nothing or above or not math.isfinite(now):
-        yield _too_high(record.number, median(ratios), update, now, best, start)
+        yield _too_high(record.number, median(ratios), update, now, best, start, _plays(record, history))
 
 
 @on_step(LEARNING_RATE_TOO_HIGH, asks="judged_update")
@@ -193,14 +195,24 @@ def after_a_rise(watched: Watched, record: StepRecord, history: History) -> Iter
         return
     ratio, update = max(ratios, key=lambda pair: pair[0])
     if ratio > rule["ratio"]:
-        yield _too_high(record.number, ratio, update, now, min(losses), losses[0])
+        yield _too_high(record.number, ratio, update, now, min(losses), losses[0], _plays(record, history))
+
+
+def _plays(record: StepRecord, history: History) -> bool:
+    """Whether the loss has no level of its own: another model takes part in it, or answers are drawn and rewarded."""
+    return history.plays or any(micro.is_rewarded for micro in record.micros)
 
 
 def _recent_ratios(history: History) -> list[float]:
     return [update.median_ratio() for _, update in history.updates[-5:]]
 
 
-def _too_high(step: int, ratio: float, update: UpdateSample, now: float, best: float, start: float) -> Finding:
+PLAYS = "a loss that another model or what the policy draws may raise"
+
+
+def _too_high(
+    step: int, ratio: float, update: UpdateSample, now: float, best: float, start: float, plays: bool
+) -> Finding:
     rate = max(update.rates)
     return LEARNING_RATE_TOO_HIGH.finding(
         severity="fault" if ratio > LEARNING_RATE_TOO_HIGH["fault"] or now > start else "warning",
@@ -208,6 +220,7 @@ def _too_high(step: int, ratio: float, update: UpdateSample, now: float, best: f
         where=update.names[update.matrices()[0]],
         says=f"each step moves weights by {ratio:.0%} of their size (rate {rate:g}), and the loss is {now:.2f} after "
         f"{best:.2f} at its best and {start:.2f} at the start.",
+        meant=PLAYS if plays else None,
         fix=f"a rate of about {rate * 0.03 / max(ratio, 1e-9):.0e}, and a warm-up",
         sure=0.9,
         evidence={"update_over_weight": ratio, "rate": rate, "loss": now, "best": best, "start": start},

@@ -33,6 +33,8 @@ BROADCAST = Rule(
 )
 
 
+FITS = 0.01
+"""Of a gradient that is a cross-entropy's, half precision included."""
 PROBABILITY = Threshold(1e-3, "rounding puts a logarithm of 1 no further above 0 in half precision")
 
 PROBABILITIES_GIVEN = Rule(
@@ -145,4 +147,8 @@ def logarithms_expected(watched: Watched, record: StepRecord, history: History) 
 
 @on_step(PROBABILITIES_GIVEN)
 def others_expected(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    yield from found(PROBABILITIES_GIVEN, record, history)
+    by_parts = "cross-entropy by parts"  # nll_loss of logits and their log Σ exp, added
+    history.counts[by_parts] += any(gradient.misfit < FITS for gradient in record.downhill)
+    for finding in found(PROBABILITIES_GIVEN, record, history):
+        if not (finding.where.startswith("nll_loss") and history.counts[by_parts]):
+            yield finding

@@ -39,6 +39,8 @@ PADDING_COUNTS = Rule(
     again=True,
 )
 
+AT_THE_EDGE = "convolutions or pools whose edge sees a little of the padding"
+AS_ANY_TOKEN = "padding that is read as any other token, by a mean, a convolution or a state that goes on"
 PADDED_ROWS = 4
 """Rows that are looked at with their padding and without."""
 
@@ -104,6 +106,9 @@ def _hidden_is_shown(exam: Exam, call: Call, plain: Tensor) -> Finding | None:
         f"text by up to {float(moved.max()):.2g}: the mask is not used, or is read the other way round.",
         cause="1 means a token to transformers, and padding to key_padding_mask of torch's attention",
         fix="~mask.bool() where True hides, and the mask to all that mixes positions",
+        meant=None
+        if "attention_mask" in call.tensors
+        else "a mask of what is scored or predicted, not of what is seen",
         evidence={"moved": float(moved.max()), "rounding": exam.rounding},
     )
 
@@ -113,7 +118,8 @@ def _counted(exam: Exam, call: Call, row: int, cut: int, moved: float, spread: f
 
     masked = call.mask is not None and not bool(call.mask.bool().all())
     from_padding = left and call.positions is None and any(map(exam.info.of_positions, exam.info.parameters))
-    little = not takes_mask(exam.model) and moved < PADDING_COUNTS["spread"] * spread
+    small = moved < PADDING_COUNTS["spread"] * spread
+    little = not takes_mask(exam.model) and small
     told = "though its mask hides it" if masked else "and no mask hides it"
     return PADDING_COUNTS.finding(
         severity="notice" if from_padding or little or exam.info.has_experts else "fault" if masked else "warning",
@@ -122,5 +128,6 @@ def _counted(exam: Exam, call: Call, row: int, cut: int, moved: float, spread: f
         f"comes out for their text by up to {moved:.2g} (texts differ by {spread:.2g}), {told}.",
         cause="positions are counted from the padding on" if from_padding else "",
         fix="position_ids that begin at the text" if from_padding else "",
+        meant=AT_THE_EDGE if masked and small else None if masked else AS_ANY_TOKEN,
         evidence={"moved": moved, "padding": cut, "spread": spread, "rounding": exam.rounding},
     )

@@ -215,7 +215,8 @@ def policy_gradient(watched: Watched, record: StepRecord, history: History) -> I
     rule = REWARD_DESCENDED
     if len(push) >= rule["rows"] and float(push.std()) > 0 and float(earned.std()) > 0:
         correlation = float(torch.corrcoef(torch.stack([push, earned.double()]))[0, 1])
-        if history.in_a_row(rule.slug, correlation < -rule["below"]) == rule["steps"]:
+        rarer = float(push[earned > earned.mean()].mean()) < 0  # of what is imitated all is raised, the sure one less
+        if history.in_a_row(rule.slug, rarer and correlation < -rule["below"]) == rule["steps"]:
             yield rule.finding(
                 severity="fault",
                 step=record.number,

@@ -47,6 +47,7 @@ BATCH_REPEATS = Rule(
         "steps": Threshold(3, "64-bit hashes of n rows repeat by chance with n²/2^65; twice may be a retry"),
         "share": Threshold(0.5, "the second epoch of a run serves each row twice"),
         "epoch": Threshold(0.25, "rows come back after an epoch, in the median; drawn at random after 0.7"),
+        "stuck": Threshold(20, "nobody loads a batch anew so often to learn it by heart, beside a loader of all"),
         "served": Threshold(20, "five epochs over four batches"),
         "batches": Threshold(4, "a set that small is a test, or a mistake"),
         "none": Threshold(2, "nobody cuts a set into batches that fills less than two of them"),
@@ -123,15 +124,23 @@ def repeats(watched: Watched, record: StepRecord, history: History) -> Iterator[
         return
     repeat = _same_batch(rows) or _too_soon(rows) or _cycle(rows) or _few(rows)
     if repeat is not None:
+        unused = repeat.number >= BATCH_REPEATS["stuck"] and _beside_more(rows, repeat)
         rewarded = any(micro.is_rewarded for micro in record.micros)  # several updates on what a policy did
         yield BATCH_REPEATS.finding(
             severity="notice" if rewarded else repeat.severity,
             step=record.number,
             where="data",
             says=f"{repeat.says}.",
+            meant=None if unused else "",
             sure=repeat.sure,
             evidence={"times_or_share": repeat.number, "distinct_rows": repeat.distinct},
         )
+
+
+def _beside_more(rows: RowHistory, repeat: Repeat) -> bool:
+    """Whether a loader of this process has ten times as many rows as the one batch that is served on end."""
+    rows.is_a_data_set(repeat.distinct)
+    return len(set(rows.batches)) == 1 and max(rows.loaders or {0}) >= 10 * repeat.distinct
 
 
 def _same_batch(rows: RowHistory) -> Repeat | None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from limpid.doctor.watched import Watched
 
 FAMILY = "schedule_order"
+SHORT = 0.9
+"""Of the run: a schedule that ends before was not made for what it counts."""
 
 SCHEDULE_PER_MICRO_BATCH = Rule(
     "schedule-per-micro-batch",
@@ -106,6 +108,8 @@ def advances_too_soon(watched: Watched, record: StepRecord, history: History) ->
 
 @on_step(SCHEDULE_PER_MICRO_BATCH)
 def advances_too_often(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    from limpid.doctor.watched import planned_steps
+
     per = len(watched.schedulers)
     if not per or record.number > 60:
         return
@@ -114,13 +118,14 @@ def advances_too_often(watched: Watched, record: StepRecord, history: History) -
         return
     ratio = sum(counts) / len(counts) / per
     if ratio > SCHEDULE_PER_MICRO_BATCH["ratio"] and min(counts[-2:]) > per:
-        planned = watched.planned
+        planned = planned_steps(watched.schedulers) or watched.planned
         when = f"; it was made for {planned:,} steps and ends at update {planned / ratio:,.0f}" if planned else ""
         yield SCHEDULE_PER_MICRO_BATCH.finding(
             severity="fault",
             step=record.number,
             where=type(watched.schedulers[0]).__name__,
             says=f"the schedule advances {ratio:.3g} times per optimizer step{when}.",
+            meant=None if planned and watched.total_steps and planned / ratio < SHORT * watched.total_steps else "",
             evidence={"ratio": ratio, "micro_batches": len(record.calls), "updates": len(counts)},
         )
 

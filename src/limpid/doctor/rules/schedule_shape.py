@@ -119,10 +119,15 @@ def taken_for_none(watched: Watched, record: StepRecord, history: History) -> It
                 says=f"mode={scheduler.mode!r}, and the measure went from {measures[0]:.3g} to {measures[-1]:.3g} "
                 f"while the loss "
                 f"fell: every improvement counts as none, and the rate was lowered to {history.rates[-1]:.2g}.",
-                meant=None if scheduler.mode == "max" else "",
+                meant=None if scheduler.mode == "max" or _is_a_share(measures, losses) else "",
                 sure=0.85,
                 evidence={"first": measures[0], "last": measures[-1], "mode": scheduler.mode},
             )
+
+
+def _is_a_share(measures: Sequence[float], losses: Sequence[float]) -> bool:
+    """Whether measures are between 0 and 1 and began far below the loss, as an accuracy does."""
+    return min(measures) >= 0 and max(measures) <= 1 and measures[0] < 0.5 * fmean(losses[:10])
 
 
 @on_step(PLATEAU_OF_BATCHES)

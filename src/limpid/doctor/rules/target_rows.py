@@ -142,9 +142,25 @@ def tell_a_neighbour_s(watched: Watched, record: StepRecord, history: History) -
             says=f"the inputs of a row explain {found[whose]:.0%} of the variance of the target of {whose}, and "
             f"{max(own, 0):.0%} of their own (a linear fit on half of {sample.count:,} rows, judged on the other "
             "half): inputs and targets are out of step with each other.",
+            meant="" if _in_order_of_time(rows, targets) else None,
             sure=0.95,
             evidence={"whose": whose, "explained": found[whose], "own": own, "rows": sample.count},
         )
+
+
+def _in_order_of_time(rows: Sequence[Tensor], targets: Sequence[Tensor]) -> bool:
+    """Whether a row holds the target of one before it, or tells what the next one holds."""
+
+    held = [bool((x[k:] == y[: len(y) - k, None]).all(0).any()) for x, y in _single(rows, targets) for k in (1, 2)]
+    return any(held) or _explained([x[:-1] for x in rows], [x[1:] for x in rows]) >= TARGETS_OF_OTHER_ROWS["own"]
+
+
+def _single(rows: Sequence[Tensor], targets: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows with one target each, of steps that have three or more."""
+    for x, y in zip(rows, targets, strict=True):
+        flat = y.reshape(len(y), -1)
+        if len(x) > 2 and flat.shape[1] == 1:
+            yield x, flat[:, 0]
 
 
 def _explained(rows: Sequence[Tensor], targets: Sequence[Tensor]) -> float:
