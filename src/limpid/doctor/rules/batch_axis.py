@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step
 from limpid.doctor.rules.configuration import DROPOUT_IN_EVALUATION
-from limpid.doctor.rules.leaks import BATCH_LEAKS
+from limpid.doctor.rules.leaks import BATCH_LEAKS, rows_meet
 from limpid.doctor.rules.padding import MASK_INVERTED
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def in_company(exam: Exam) -> Iterator[Finding]:
             if exam.info.norms_of_the_batch
             else "a mean, variance, softmax, view or recurrence that runs across the rows (dim 0) instead of along "
             "each",
+            meant=rows_meet(exam),
             evidence={"among_copies": copies, "alone": probe.alone},
         )
 

@@ -177,6 +177,15 @@ def _changed(exam: Exam, call: Call, count: int, rows: slice) -> Call | None:
     return call.with_values(other) if any(len(value) == count for value in given) else None
 
 
+def rows_meet(exam: Exam, one_way: bool = False) -> str | None:
+    """Who means rows that see each other; None where nobody does.
+
+    On purpose they do so in any order, or one after the other in that of time: then later ones change no earlier one.
+    """
+    order_counts = not one_way and exam.row_probe.elsewhere > BATCH_LEAKS["order"]
+    return None if next_token_is_taught(exam) or order_counts else ROWS_MEET
+
+
 def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool, one_way: bool = False) -> Finding:
     norms = bool(exam.info.batch_norms) and (training or exam.info.norms_of_the_batch)
     experts = exam.info.has_experts
@@ -188,9 +197,6 @@ def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool, one_w
         cause = "experts with a capacity"
     # statistics over rows and positions show a language model the tokens that it is to predict
     chosen = experts or (norms and not next_token_is_taught(exam))
-    # rows that meet on purpose do so in any order, or one after the other in that of time
-    wrong = next_token_is_taught(exam) or (not one_way and exam.row_probe.elsewhere > BATCH_LEAKS["order"])
-    meant = "statistics of the whole batch, on purpose" if norms else None if wrong else ROWS_MEET
     return BATCH_LEAKS.finding(
         severity="notice" if chosen else "warning" if norms else "fault",
         where=whose,
@@ -198,7 +204,7 @@ def _leak(exam: Exam, what: str, whose: str, moved: float, training: bool, one_w
         f"{exam.rounding if exam.rounding < math.inf else 1e-6:.0e}){' in training mode' if training else ''}.",
         cause=cause,
         fix=fix,
-        meant=meant,
+        meant="statistics of the whole batch, on purpose" if norms else rows_meet(exam, one_way),
         evidence={"moved": moved, "rounding": exam.rounding},
     )
 

@@ -81,7 +81,7 @@ def less_padding(exam: Exam) -> Iterator[Finding]:
     moved = float((with_padding - without).abs().max())
     if moved > max(exam.rounding, PADDING_COUNTS["share"] * float(without.abs().max())):
         spread = float(without.std(0).mean()) if len(without) > 1 else 0.0
-        yield _counted(exam, call, rows[0], cut, moved, spread, left)
+        yield _counted(exam, call, rows[0], cut, moved, spread, left, token)
 
 
 def _hidden_is_shown(exam: Exam, call: Call, plain: Tensor) -> Finding | None:
@@ -99,6 +99,7 @@ def _hidden_is_shown(exam: Exam, call: Call, plain: Tensor) -> Finding | None:
     moved = moved[~hidden] if moved.shape == hidden.shape else moved
     if float(moved.max()) <= max(exam.rounding, PADDING_COUNTS["share"] * float(plain.abs().max())):
         return None
+    padding = "attention_mask" in call.tensors or not bool((hidden.cpu() & ~Runs(ids.cpu()).at_edges()).any())
     return PADDING_COUNTS.finding(
         severity="notice" if exam.info.has_experts else "fault",
         where="mask",
@@ -106,20 +107,21 @@ def _hidden_is_shown(exam: Exam, call: Call, plain: Tensor) -> Finding | None:
         f"text by up to {float(moved.max()):.2g}: the mask is not used, or is read the other way round.",
         cause="1 means a token to transformers, and padding to key_padding_mask of torch's attention",
         fix="~mask.bool() where True hides, and the mask to all that mixes positions",
-        meant=None
-        if "attention_mask" in call.tensors
-        else "a mask of what is scored or predicted, not of what is seen",
+        meant=None if padding else "a mask of what is scored or predicted, not of what is seen",
         evidence={"moved": float(moved.max()), "rounding": exam.rounding},
     )
 
 
-def _counted(exam: Exam, call: Call, row: int, cut: int, moved: float, spread: float, left: bool) -> Finding:
+def _counted(
+    exam: Exam, call: Call, row: int, cut: int, moved: float, spread: float, left: bool, token: int
+) -> Finding:
     from limpid.doctor.calls import takes_mask
 
     masked = call.mask is not None and not bool(call.mask.bool().all())
     from_padding = left and call.positions is None and any(map(exam.info.of_positions, exam.info.parameters))
     small = moved < PADDING_COUNTS["spread"] * spread
     little = not takes_mask(exam.model) and small
+    declared = takes_mask(exam.model) and exam.info.declared("pad_token_id") == token
     told = "though its mask hides it" if masked else "and no mask hides it"
     return PADDING_COUNTS.finding(
         severity="notice" if from_padding or little or exam.info.has_experts else "fault" if masked else "warning",
@@ -128,6 +130,6 @@ def _counted(exam: Exam, call: Call, row: int, cut: int, moved: float, spread: f
         f"comes out for their text by up to {moved:.2g} (texts differ by {spread:.2g}), {told}.",
         cause="positions are counted from the padding on" if from_padding else "",
         fix="position_ids that begin at the text" if from_padding else "",
-        meant=AT_THE_EDGE if masked and small else None if masked else AS_ANY_TOKEN,
+        meant=AT_THE_EDGE if masked and small else None if masked or declared else AS_ANY_TOKEN,
         evidence={"moved": moved, "padding": cut, "spread": spread, "rounding": exam.rounding},
     )
