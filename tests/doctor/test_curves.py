@@ -62,8 +62,9 @@ def test_overfitting_is_called_by_its_name() -> None:
     best = 20
     curves.series["eval_loss"] = [(10 * i, 3.0 + 0.02 * abs(i - best)) for i in range(40)]
     (finding,) = diagnose(curves)
-    assert (finding.rule, finding.severity, finding.step) == ("overfitting", "warning", 200)
+    assert (finding.rule, finding.severity, finding.step) == ("overfitting", "notice", 200)
     assert "overfitting" in finding.says
+    assert finding.is_said
     curves.series["eval_loss"] = [(10 * i, max(3.0, 4 - 0.1 * i) + x) for i, x in enumerate(level(0, 40, 0.02))]
     assert diagnose(curves) == []
 

@@ -17,11 +17,11 @@ Step = Callable[[], tuple[Tensor, Any]]
 
 
 def alarms(model: nn.Module, optimizer: Any, steps: Iterator[tuple[Tensor, Any]]) -> list[str]:
-    """What a loop is accused of; each step gives its loss, after the update, and its batch."""
+    """What is said of a loop; each step gives its loss, after the update, and its batch."""
     with limpid.watch(model, optimizer, say=False) as doctor:
         for loss, given in steps:
             doctor.step(loss, given)
-    return [one.rule for one in doctor.findings if one.severity != "notice"]
+    return [one.rule for one in doctor.findings if one.is_said]
 
 
 def updated(optimizer: Any, loss: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ def test_a_noisy_loss_that_falls_is_not_a_rate_that_is_too_high() -> None:
             median_ratio=lambda: 0.41, rates=[0.5], names=["head"], matrices=lambda: [0], start=[torch.zeros(1)]
         )
         history.updates = [(step, update) for step in (1, 2, 3, 10, 20)]  # type: ignore[misc]
-        record = SimpleNamespace(judged_update=update, number=len(losses), loss=losses[-1])
+        record = SimpleNamespace(judged_update=update, number=len(losses), loss=losses[-1], micros=[])
         return bool(list(lastingly(SimpleNamespace(), record, history)))  # type: ignore[arg-type]
 
     scatter = random.Random(3)

@@ -39,7 +39,7 @@ def curves(steps: int = STEPS, tuning: Tuning | None = None, scatter: float = 0.
 
 
 def alarms(made: Curves) -> list[str]:
-    return [finding.rule for finding in diagnose(made) if finding.severity != "notice"]
+    return [finding.rule for finding in diagnose(made) if finding.is_said]
 
 
 def constant(value: float) -> Shape:
