@@ -60,9 +60,7 @@ def test_hidden_words_are_no_answers(hidden: bool) -> None:
     assert ("stop-not-learned" in found) != hidden
 
 
-@pytest.mark.parametrize(
-    ("symbols", "declared", "told"), [(12, False, False), (12, True, True), (60, False, True)]
-)
+@pytest.mark.parametrize(("symbols", "declared", "told"), [(12, False, False), (12, True, True), (60, False, True)])
 def test_rows_that_end_in_one_symbol(symbols: int, declared: bool, told: bool) -> None:
     """Rows of few symbols may end so: silence after the last note; of many words, or where a table pads, not."""
     model = Decoder()
