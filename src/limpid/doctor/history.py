@@ -97,6 +97,7 @@ class History:
     spacings: float = 0.0  # of the format that small updates have added up to
     rounding_seen: int = 0  # the step at which that was counted last
     eval_since: int | None = None
+    left_in_eval: bool = False  # whether training went over to evaluation mode with the first evaluation
     count: float = 0.0  # steps that the optimizer counts
     restarts: int = 0  # times that this count went back and the rate jumped with it
     steps_apart: Counter[bool] = field(default_factory=Counter)  # by whether weights moved without an evaluation

@@ -197,6 +197,8 @@ class PassRecorder(abc.ABC):
     @guarded
     def on_mean(self, name: str, value: Any, reduction: str) -> None:
         """What a loss function returned: a mean, or one number for each row, whose mean is the loss."""
+        if not self.gradients_on:
+            self.history.passes.judged()
         if not self.record.read or Probe.LOSS_INPUTS not in self.probes or not self.gradients_on:
             return
         if isinstance(value, Tensor) and value.grad_fn is not None and reduction in ("mean", "none"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,6 +76,25 @@ def constant_matrices(info: ModelInfo) -> tuple[list[str], list[str], list[str]]
             drawn.add(_place(info, name))
     beside = [name for name in equal if _place(info, name) in drawn or _one_row_each(info, name)]
     return zero, [name for name in equal if name not in beside], beside
+
+
+def units_stay_alike(info: ModelInfo, names: Iterable[str]) -> bool:
+    """Whether gradients of matrices of equal rows or columns are so, too, or, where none is there, all matrices are."""
+    zero, equal, beside = constant_matrices(info)
+    drawn = [name for name, p in info.parameters.items() if p.ndim == 2 and name not in {*zero, *equal, *beside}]
+    for name in names:
+        gradient = info.parameters[name].grad
+        if gradient is None:
+            if drawn:
+                return False
+        elif not any(_is_close(gradient, part) for part in (gradient[:1], gradient[:, :1])):
+            return False
+    return True
+
+
+def _is_close(tensor: Tensor, other: Tensor) -> bool:
+    """Whether they are equal but for the order in which sums were formed."""
+    return bool((tensor - other).abs().max() <= 1e-4 * tensor.abs().max())
 
 
 def _one_row_each(info: ModelInfo, name: str) -> bool:

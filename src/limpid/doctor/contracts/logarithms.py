@@ -30,7 +30,7 @@ def nll(given: Given) -> Iterator[Breach]:
 def kl(given: Given) -> Iterator[Breach]:
     """`input` logarithms of probabilities; `target` probabilities, or their logarithms with log_target=True."""
     value, target = given["input"], given["target"]
-    yield from _logarithms("kl_div", value, -1)
+    yield from _logarithms("kl_div", value, -1, target)
     if target.numel() and given["log_target"] and float(target.detach().max()) > PROBABILITY:
         yield Breach(
             rule=PROBABILITIES_GIVEN,
@@ -63,8 +63,11 @@ def kl(given: Given) -> Iterator[Breach]:
         )
 
 
-def _logarithms(name: str, value: Tensor, axis: int) -> Iterator[Breach]:
-    """Logits, probabilities, or logarithms over another axis, where logarithms over this one are asked for."""
+def _logarithms(name: str, value: Tensor, axis: int, target: Tensor | None = None) -> Iterator[Breach]:
+    """Logits, probabilities, or logarithms over another axis, where logarithms over this one are asked for.
+
+    target  probabilities, or their logarithms, of the same shape
+    """
     if not value.requires_grad or not value.numel() or value.shape[axis] < 2:
         return
     inside = value.detach().float()
@@ -82,6 +85,7 @@ def _logarithms(name: str, value: Tensor, axis: int) -> Iterator[Breach]:
             f"{axis % value.ndim}: what is likelier in one row is made less likely in the others.",
             cause="log_softmax with another dim, or without one",
             fix=f"log_softmax(…, dim={axis})",
+            meant=_along_that_axis(value, axis, target),
             evidence={"shape": list(value.shape)},
         )
         return
@@ -99,6 +103,15 @@ def _logarithms(name: str, value: Tensor, axis: int) -> Iterator[Breach]:
             or f"{name}(log_softmax(logits, dim={axis}), …)",
             evidence={"log_sum": off, "largest": float(inside.max())},
         )
+
+
+def _along_that_axis(value: Tensor, axis: int, target: Tensor | None) -> str | None:
+    """Who has distributions along another axis on purpose; nobody where targets are none, or are along this one."""
+    if target is None:
+        square = value.ndim == 2 and value.shape[0] == value.shape[1]
+        return "the other direction of a contrastive loss of pairs" if square else None
+    sums = (target.detach().float().sum(axis) - 1).abs().max(), target.detach().float().logsumexp(axis).abs().max()
+    return None if min(map(float, sums)) < NORMALISED else "distributions over rows or places, on both sides"
 
 
 def _along_what_was_flattened(value: Tensor, axis: int) -> bool:

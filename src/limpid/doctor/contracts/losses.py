@@ -165,7 +165,8 @@ def _exchanged(name: str, given: Tensor, target: Tensor) -> Iterator[Breach]:
         return
     labels = given.detach()
     two = labels.numel() > FEW and len(labels.unique()) <= 2  # what another model says takes many values
-    if two or bool(((labels == 0) | (labels == 1)).all()):
+    plain = bool(((labels == 0) | (labels == 1)).all())
+    if two or plain:
         yield Breach(
             rule=EXCHANGED,
             where=f"{name}: input",
@@ -173,6 +174,9 @@ def _exchanged(name: str, given: Tensor, target: Tensor) -> Iterator[Breach]:
             "target: the loss is linear in that output and falls without an end.",
             cause="the order of the arguments",
             fix=f"{name}(prediction, label)",
+            meant=None
+            if plain or name != "binary_cross_entropy"
+            else "a reverse cross-entropy, against labels that lie",
             evidence={"input": names(labels)},
         )
 

@@ -69,6 +69,7 @@ def cosine_embedding(given: Given) -> Iterator[Breach]:
             "apart.",
             cause="a margin of distances, not of cosines",
             fix="a margin between 0 and 0.5",
+            meant="unlike pairs are left alone on purpose" if margin == 1 else None,
             evidence={"margin": float(margin)},
         )
 
@@ -88,6 +89,7 @@ def triplet(given: Given) -> Iterator[Breach]:
             "triplet stays above 0, and those that are right already are pushed like all others.",
             cause="a margin of vectors that are not normalised",
             fix="a margin of 0.2 to 1 for vectors of length 1",
+            meant="a triplet loss without a hinge: every triplet is pushed, all the time",
             severity="warning",
             evidence={"margin": float(given["margin"])},
         )
@@ -105,5 +107,6 @@ def _itself(name: str, first: str, second: str, a: Tensor, b: Tensor) -> Iterato
             "pair teaches nothing.",
             cause="the same output twice, or one batch for both",
             fix=f"another example as {second}",
+            meant="pushing apart alone: each anchor is its own positive" if second == "positive" else None,
             looks=2,
         )

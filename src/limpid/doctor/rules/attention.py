@@ -199,8 +199,10 @@ def large(watched: Watched, record: StepRecord, history: History) -> Iterator[Fi
     if not scores.largest > rule["warning"] or not (scores.exact or scores.largest > rule["fault"]):
         return
     start = history.scores[0][1]
+    grown = scores.largest > rule["fault"] and scores.exact and start < rule["warning"]
     yield rule.finding(
         severity="fault" if scores.largest > rule["fault"] and scores.exact else "warning",
+        meant=None if grown else "",
         step=record.number,
         where=watched.info.attention_name(index),
         says=f"attention logits reach {scores.largest:.3g} ({start:.3g} at the start): softmax is one-hot; above "

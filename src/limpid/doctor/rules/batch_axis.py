@@ -140,6 +140,7 @@ def all_positions(exam: Exam) -> Iterator[Finding]:
         yield POSITIONS_NOT_READ.finding(
             severity="warning",
             where="model",
+            meant=None if exam.later and not where else "",
             says=f"no output changes by a bit with what stands at {int(never.sum())} of {len(never)} positions; read "
             f"are {', '.join(map(str, where[:6])) or 'none'}.",
             evidence={"not_read": int(never.sum()), "positions": len(never)},

@@ -23,7 +23,9 @@ CLIPPED_BEFORE_UNSCALING = Rule(
     detects="Gradients are clipped while still multiplied by the loss scale.",
     equation=r"\lVert g \rVert \le c / s \;\text{at the update, instead of}\; c",
     source="definition; the order of scale, clip and unscale",
-    threshold="exact: clip after scale without unscale in between",
+    threshold="exact: clip after scale without unscale in between; a limit of {share:g} times the scale or more is "
+    "multiplied by it on purpose",
+    thresholds={"share": Threshold(0.01, "limits of gradients are 0.1 to 10, scales 2^10 and more")},
     cost="none: event counters",
     needs=(Probe.EVENTS, Probe.GRADIENT_NORM),
     cause="clip_grad_norm_ before scaler.unscale_",
@@ -105,6 +107,7 @@ def scaled_when_clipped(watched: Watched, record: StepRecord, history: History) 
             where="gradients",
             says=f"each entry is clipped to {limit:g} while gradients are multiplied by {record.scale:,.0f}: the "
             f"optimizer sees none above {limit / record.scale:.2g} instead of {limit:g}.",
+            meant=_scaled_too(limit, record.scale),
             evidence={"scale": record.scale, "max_value": limit},
         )
         return
@@ -116,14 +119,22 @@ def scaled_when_clipped(watched: Watched, record: StepRecord, history: History) 
         says=f"clipping to {limit:g} is applied to gradients multiplied by {record.scale:,.0f} (norm {norm:.3g}, "
         f"really {norm / record.scale:.3g}): the optimizer sees norm {min(norm, limit) / record.scale:.2g} "
         f"instead of {limit:g}.",
+        meant=_scaled_too(limit, record.scale),
         evidence={"norm": norm, "scale": record.scale, "max_norm": limit},
+    )
+
+
+def _scaled_too(limit: float, scale: float) -> str | None:
+    """Who clips scaled gradients on purpose."""
+    return (
+        "a limit that is multiplied by the loss scale" if limit >= CLIPPED_BEFORE_UNSCALING["share"] * scale else None
     )
 
 
 @on_step(CLIPPED_AFTER_UPDATE)
 def order(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     events = record.events
-    if not {"clip", "update", "backward"} <= set(events):
+    if not {"clip", "update", "backward"} <= set(events) or record.clipped_to == math.inf:  # a look at the norm
         return
     clip = events.index("clip")
     late = clip > events.index("update")

@@ -28,7 +28,7 @@ TRAINED_IN_EVAL_MODE = Rule(
     equation=r"\text{model.training} = \text{False during backward}",
     source="definition; nanoGPT PR#240",
     threshold="exact; a fault where the mode changes something (dropout p > 0, batch norm), a warning where it does in "
-    "single modules, else a notice",
+    "single modules, else a notice; nobody means it of a model that trained in training mode until it was evaluated",
     cost="one look per step; dropout modules in the first 20 steps and on sampled ones",
     needs=(Probe.PARAMETERS, Probe.MODES),
     cause="model.eval() for an evaluation, and no model.train() after it",
@@ -44,7 +44,8 @@ DROPOUT_IN_EVALUATION = Rule(
     equation=r"f(x) \neq f(x) \;\text{in evaluation}",
     source="definition; nanoGPT PR#240",
     threshold="two evaluations of the same batch with different random numbers that differ beyond rounding; or "
-    "{passes:g} forward passes without gradients in training mode, with dropout above 0",
+    "{passes:g} forward passes without gradients in training mode, with dropout above 0; nobody means these where they "
+    "come several in a row, now and then, with a loss of each, and never in evaluation mode",
     thresholds={"passes": Threshold(2, "one may be a look at shapes")},
     cost="one forward pass before the first step, and a count",
     needs=(Probe.PARAMETERS, Probe.FORWARD, Probe.EVENTS),
@@ -133,11 +134,10 @@ RESUME_IS_NOT_ONE = Rule(
 
 @on_step(TRAINED_IN_EVAL_MODE, asks="in_eval")
 def evaluation_mode(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
-    if not record.in_eval:
-        history.eval_since = None
-        return
-    since = history.eval_since = history.eval_since or record.number
     rate, norms, whole = watched.info.dropout_rate, watched.info.batch_norms, record.in_eval == ["model"]
+    if history.eval_since is None:
+        history.left_in_eval = whole and history.passes.evaluations == 1 and len(history.rates) > 1
+    since = history.eval_since = history.eval_since or record.number
     effect = "which changes nothing here"
     if rate > 0 or norms:
         effect = f"dropout {rate:g} is inactive" if rate > 0 else "batch norm uses stored statistics"
@@ -146,7 +146,8 @@ def evaluation_mode(watched: Watched, record: StepRecord, history: History) -> I
         step=record.number,
         where=record.in_eval[0],
         says=f"since step {since} {'the model trains' if whole else f'{len(record.in_eval)} modules train'} in "
-        f"evaluation mode: {effect}.",
+        f"evaluation mode{', ever since it was evaluated' if history.left_in_eval else ''}: {effect}.",
+        meant=None if history.left_in_eval else "",
         evidence={"dropout": rate, "since": since},
     )
 
@@ -228,6 +229,7 @@ def evaluated_in_training_mode(watched: Watched, record: StepRecord, history: Hi
             f"{watched.info.dropout_rate:g} active: what they measured is random, and too high.",
             cause="an evaluation without model.eval()",
             fix="model.eval() before evaluating, model.train() after",
+            meant=None if history.passes.judged_in_training(len(history.rates)) else "",
             sure=0.9,
             refuted_by="model.training False in these passes",
             evidence={"passes": passes},
@@ -252,10 +254,13 @@ def not_loaded(exam: Exam) -> Iterator[Finding]:
             chance = math.log(gradient.shape[-1])
             loss = f", and the first loss {gradient.mean_surprise:.2f} is that of fresh weights (ln V = {chance:.2f})"
         says = f"weights are still at initialisation: all {gains} gains exactly constant, std {typical:.4f}{loss}."
+    blocks = [block for block, _ in info.blocks]
+    on_top = not everything and set(drawn) == set(blocks[len(blocks) - len(drawn) :])
     yield WEIGHTS_NOT_LOADED.finding(
         severity="fault",
         where=drawn[0] if drawn else "model",
         says=says,
+        meant="top blocks that are drawn anew for tuning, or added to a trained model" if on_top else None,
         sure=0.97,
         evidence={"gains": gains, "constant": constant, "std": typical, "blocks": drawn},
     )

@@ -128,6 +128,7 @@ def wrapper_not_called(watched: Watched, record: StepRecord, history: History) -
             "rank trains alone.",
             cause="ddp.module(x) instead of ddp(x)",
             fix="call the wrapper",
+            meant=None,
             refuted_by="one call of the wrapper",
             evidence={"calls": len(record.calls)},
         )
@@ -137,13 +138,20 @@ def wrapper_not_called(watched: Watched, record: StepRecord, history: History) -
 def compare(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Every step whose lines have come from all processes."""
     for lines in record.rank_lines:
-        yield from apart(lines, history.ranks)
-        yield from same_rows(lines, history)
+        yield from apart(lines, history.ranks, None if _averages(watched) else "")
+        yield from same_rows(lines, history, None if _averages(watched) else "")
         yield from one_rank_off(lines, history.ranks)
         yield from one_rank_slow(lines, history.ranks)
 
 
-def apart(lines: RankLines, known: RankHistory) -> Iterator[Finding]:
+def _averages(watched: Watched) -> bool:
+    """Whether a wrapper is to keep one model equal on all ranks, each with rows of its own."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    return isinstance(watched.info.outer, DistributedDataParallel)
+
+
+def apart(lines: RankLines, known: RankHistory, meant: str | None) -> Iterator[Finding]:
     if lines.first and lines.starts:
         known.start_gap = lines.gap(lines.starts)
         if known.start_gap > 0:
@@ -153,6 +161,7 @@ def apart(lines: RankLines, known: RankHistory) -> Iterator[Finding]:
                 where="weights",
                 says=f"{lines.world} ranks start from different weights (sampled sums differ by {known.start_gap:.3g}) "
                 "before the first update.",
+                meant=meant,
                 evidence={"gap": known.start_gap, "ranks": lines.world},
             )
     gap = lines.gap(lines.weights)
@@ -163,12 +172,13 @@ def apart(lines: RankLines, known: RankHistory) -> Iterator[Finding]:
             where="weights",
             says=f"ranks hold different weights after step {lines.number} (sampled sums differ by {gap:.3g}) although "
             "they started equal: gradients are not averaged, or not all of them.",
+            meant=meant,
             sure=0.98,
             evidence={"gap": gap, "ranks": lines.world},
         )
 
 
-def same_rows(lines: RankLines, history: History) -> Iterator[Finding]:
+def same_rows(lines: RankLines, history: History, meant: str | None) -> Iterator[Finding]:
     if not all(lines.rows):
         return
     first, *others = (set(rows) for rows in lines.rows)
@@ -180,6 +190,7 @@ def same_rows(lines: RankLines, history: History) -> Iterator[Finding]:
             where="data",
             says=f"all {lines.world} ranks got the same rows ({common:.0%} of {len(first)}): the global batch is "
             f"{len(first)} rows, not {len(first) * lines.world}.",
+            meant=meant,
             evidence={"common": common, "ranks": lines.world},
         )
 

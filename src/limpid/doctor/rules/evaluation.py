@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
+from limpid.doctor.plain_passes import SEVERAL
 from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 
 if TYPE_CHECKING:
@@ -48,12 +49,9 @@ EVALUATED_IN_TRAINING_MODE = Rule(
     equation=r"\hat\mu \leftarrow (1 - m)\, \hat\mu + m\, \mu_{\text{evaluated}}",
     source="documentation of torch.nn.BatchNorm1d: statistics are kept in training mode, with gradients or without",
     threshold="{passes:g} forward passes or more without gradients in a row, in training mode, at {times:g} places "
-    "between updates, which are no more than one in {every:g}, and never one in evaluation mode",
-    thresholds={
-        "passes": Threshold(3, "labels for the same step, or another player's input, take one or two"),
-        "times": Threshold(2, "once may be a measurement of the statistics"),
-        "every": Threshold(3, "passes beside every step belong to it, as those of a policy that acts"),
-    },
+    "between updates, which are no more than one in {every:g}, and never one in evaluation mode; nobody means it where "
+    "a loss is formed of each",
+    thresholds=SEVERAL,
     cost="a count",
     needs=(Probe.EVENTS, Probe.MODES),
     cause="an evaluation without model.eval()",
@@ -148,11 +146,10 @@ def left_in_place(watched: Watched, record: StepRecord, history: History) -> Ite
 @on_step(EVALUATED_IN_TRAINING_MODE)
 def statistics_follow(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rule, passes = EVALUATED_IN_TRAINING_MODE, history.passes
-    times = sum(count >= rule["passes"] for count in passes.bursts)
-    made = len(history.rates)
+    times, made = passes.several_in_a_row, len(history.rates)
     if any(micro.is_rewarded for micro in record.micros):  # a policy acts
         return
-    if passes.in_evaluation or times < rule["times"] or made < rule["every"] * times:
+    if not passes.are_evaluations(made):
         return
     from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -161,13 +158,15 @@ def statistics_follow(watched: Watched, record: StepRecord, history: History) ->
         for name, module in watched.info.model.named_modules()
         if isinstance(module, _BatchNorm) and module.track_running_stats and module.training and module.momentum != 0
     ]
+    made_without = sum(count for count, _ in passes.bursts)
     if norms:
         yield rule.finding(
             severity="warning",
             step=record.number,
             where=norms[0],
-            says=f"{sum(passes.bursts)} forward passes without gradients ran in training mode, {times} times several "
+            says=f"{made_without} forward passes without gradients ran in training mode, {times} times several "
             f"in a row: {len(norms)} batch norms normalise by what is evaluated, and keep its mean and variance.",
+            meant=None if passes.judged_in_training(made) else "",
             sure=0.9,
-            evidence={"passes": sum(passes.bursts), "times": times, "norms": len(norms)},
+            evidence={"passes": made_without, "times": times, "norms": len(norms)},
         )

@@ -87,7 +87,7 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
     if not trained or flow is None:
         return
     if exam.trial_shows_no_graph:
-        yield _cut(exam, list(trained), flow.cut, "the parameters from the loss")
+        yield replace(_cut(exam, list(trained), flow.cut, "the parameters from the loss"), meant="")
         return
     if not norms:
         return
@@ -122,7 +122,8 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
         yield _unread(min(spare, key=len), cut)
     elif cut or (zero and not exam.has_nothing_to_learn):
         found = _cut(exam, cut + zero, flow.cut, None)
-        yield found if cut or not flow.silent else _dead(found, flow.silent)
+        found = found if cut or not flow.silent else _dead(found, flow.silent)
+        yield replace(found, meant="") if len(cut) == len(trained) else found
 
 
 def _inside(name: str, modules: set[str]) -> bool:
@@ -174,6 +175,7 @@ def _dead(found: Finding, silent: list[str]) -> Finding:
     return replace(
         found,
         where=silent[0],
+        meant="",
         says=f"{found.says[:-1]}: the output of {silent[0]} is 0 for every row of the batch, its units are dead.",
         cause="biases, inputs or a rate that put every unit of an activation on its flat side",
         fix="biases of 0 in the layers before it (a prior belongs in the last bias alone), or an activation with a "
@@ -244,6 +246,7 @@ def never_a_gradient(watched: Watched, record: StepRecord, history: History) -> 
         where=names[0],
         says=f"{', '.join(names[:3])} and others ({len(names)} tensors, {size:,} parameters, {size / whole:.0%} of "
         f"what the optimizer holds) had no gradient at any of {rule['updates']:g} updates: they are not trained.",
+        meant=None,
         sure=0.95,
         evidence={"tensors": len(names), "parameters": size, "names": names[:32]},
     )

@@ -80,6 +80,7 @@ def left_behind(watched: Watched, record: StepRecord, history: History) -> Itera
         says=f"the rate of parameter group {other} ({size:,} parameters) has stayed at {rates[other].low:.1e} for "
         f"{rates[other].updates} updates, while that of group {one} went between {rates[one].low:.1e} and "
         f"{rates[one].high:.1e}: the schedule does not reach it.",
+        meant=None if _split_by_decay(watched, one, other) else "",
         sure=0.9 if alike else 0.4,
         evidence={
             "group": other,
@@ -121,6 +122,14 @@ def _kinds(watched: Watched) -> dict[int, tuple[str, float]]:
         for index, group in watched.groups
         if index in watched.given_rates and any(p.requires_grad for p in group["params"])
     }
+
+
+def _split_by_decay(watched: Watched, one: int, other: int) -> bool:
+    """Whether two groups are parts of one optimizer that differ in their weight decay alone."""
+    groups = dict(watched.groups)
+    owners = [{id(o) for o in watched.optimizers if any(groups[i] is g for g in o.param_groups)} for i in (one, other)]
+    decays = [groups[i].get("weight_decay") for i in (one, other)]
+    return owners[0] == owners[1] and decays[0] != decays[1]
 
 
 def _own_functions(watched: Watched) -> bool:

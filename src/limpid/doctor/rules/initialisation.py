@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step
-from limpid.doctor.weights import constant_matrices
+from limpid.doctor.weights import constant_matrices, units_stay_alike
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
@@ -155,14 +155,18 @@ def degenerate(exam: Exam) -> Iterator[Finding]:
     stuck = [name for name in zero if norms and norms.get(name) == 0 and not waits]
     if equal or stuck:
         names = equal or stuck
+        alike = bool(equal) and units_stay_alike(exam.info, equal)
         effect = "they and what they multiply are 0, no gradient flows"
         if equal:
-            effect = "their units get equal gradients and never become different"
+            effect = (
+                "their units get equal gradients and never become different" if alike else "their units begin alike"
+            )
         yield DEGENERATE.finding(
             severity="fault",
             where=names[0],
             says=f"{len(names)} matrices start as copies of one {'number' if not equal else 'row'} "
             f"({', '.join(names[:3])}): {effect}.",
+            meant="" if equal and not alike else None,
             evidence={"names": names[:32]},
         )
     elif zero and "lora" not in "".join(zero).lower():
