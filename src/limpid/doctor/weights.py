@@ -79,13 +79,11 @@ def constant_matrices(info: ModelInfo) -> tuple[list[str], list[str], list[str]]
 
 
 def units_stay_alike(info: ModelInfo, names: Iterable[str]) -> bool:
-    """Whether gradients of matrices of equal rows or columns are so, too, or, where none is there, all matrices are."""
-    zero, equal, beside = constant_matrices(info)
-    drawn = [name for name, p in info.parameters.items() if p.ndim == 2 and name not in {*zero, *equal, *beside}]
+    """Whether gradients of matrices of equal rows or columns are so, too, or, where none is there, nothing is drawn."""
     for name in names:
         gradient = info.parameters[name].grad
         if gradient is None:
-            if drawn:
+            if not all(map(is_constant, info.parameters.values())):
                 return False
         elif not any(_is_close(gradient, part) for part in (gradient[:1], gradient[:, :1])):
             return False

@@ -159,8 +159,8 @@ def never_measured(watched: Watched, record: StepRecord, history: History) -> It
     if not names:
         return
     gains = [norms[name]._parameters.get("weight") for name in names]
-    drawn = all(bool((gain == 1).all()) for gain in gains if gain is not None)
-    what = "their gains are as they began, too: these weights were never trained, or not loaded"
+    drawn = history.began_fresh or all(bool((gain == 1).all()) for gain in gains if gain is not None)
+    what = "their gains began as they are drawn, too: these weights were not trained before, or not loaded"
     yield STATISTICS_NEVER_MEASURED.finding(
         severity="fault",
         step=record.number,
