@@ -76,9 +76,10 @@ def test_memory_is_given_back() -> None:
     assert state.graphs.launches > 8
 
 
-@pytest.mark.parametrize("doctor", [False, True])
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("doctor", "compiled"), [(False, "off"), (True, "off"), (True, "on")])
 def test_a_run_evaluates_samples_and_resumes_to_the_bit(
-    doctor: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doctor: bool, compiled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that stops goes on kernel by kernel where the whole one launched graphs; its step is opened and holds."""
     monkeypatch.chdir(tmp_path)
@@ -88,7 +89,8 @@ def test_a_run_evaluates_samples_and_resumes_to_the_bit(
         "model": {"d_model": 48, "num_layers": 2, "num_heads": 3, "context_length": 32},
         "update": {"warmup_steps": 0, "schedule": "constant"},
         "run": {"max_steps": 30, "batch_size": 4, "eval_steps": 6, "save_steps": 10, "save_total_limit": 0,
-                "gradient_accumulation_steps": 2, "sample_steps": 8, "precision": "bf16", "doctor": doctor},
+                "gradient_accumulation_steps": 2, "sample_steps": 8, "precision": "bf16", "doctor": doctor,
+                "compile": compiled},
     }  # fmt: skip
     whole = limpid.train(plan, "whole")
     half = limpid.train({**plan, "run": {**plan["run"], "max_steps": 20}}, "half")

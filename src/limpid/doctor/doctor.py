@@ -26,7 +26,7 @@ from limpid.doctor.finding import Finding, Skipped, is_assertion
 from limpid.doctor.finding_log import FindingLog
 from limpid.doctor.history import History
 from limpid.doctor.hooks import Hooks
-from limpid.doctor.loop_facts import LoopFacts
+from limpid.doctor.loop_facts import EARLY, LoopFacts
 from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.ranks import Ranks
 from limpid.doctor.replay import nan_replay
@@ -163,7 +163,9 @@ class Doctor:
     def looks_inside(self) -> bool:
         """Whether it sees more of the next step's passes than what goes into the model and what comes out of it."""
         record, waits = self.recorder.record, not self._examined or self._waiting
-        return record.sampled or record.read or waits or self.sketcher is not None
+        early = record.number < self.recorder.first_step + EARLY
+        looks = (record.sampled or record.read) and not self.info.compiled  # of what is compiled it sees no inside
+        return looks or early or waits or self.sketcher is not None
 
     @property
     def findings(self) -> list[Finding]:
