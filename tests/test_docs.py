@@ -1,5 +1,7 @@
-"""README and docs/ lead somewhere: links, pictures and files exist, and every command in them is understood."""
+"""README and docs/ lead somewhere: links, pictures and files exist; every command in them and in a help is understood."""
 
+import dataclasses
+import inspect
 import re
 import shlex
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from limpid.cli import VERBS
+from limpid.config import TrainConfig
 from limpid.config.flags import given
 from limpid.config.options import from_dict
 from limpid.config.spelling import flags_of
@@ -75,19 +78,30 @@ def commands(page: Path) -> Iterator[list[str]]:
 def _of_line(line: str) -> Iterator[list[str]]:
     words: list[str] = []
     for word in [*shlex.split(line.removeprefix("$ "), comments=True), ";"]:
-        if word not in (";", "&&", "|", ">"):
+        if word not in (";", "&&", "|", ">", ">>"):
             words.append(word)
             continue
         if "limpid" in words:
             yield words[words.index("limpid") + 1 :]
-        words = ["after"] if word == ">" else []
+        words = ["after"] if word in (">", ">>") else []
 
 
-SAID = sorted({tuple(words) for page in PAGES for words in commands(page) if words})
+def examples(verb: str) -> Iterator[list[str]]:
+    """Every `limpid …` of a verb's help; what is said of it stands two blanks further."""
+    for line in (inspect.getdoc(flags_of(import_module(f"limpid.verbs.{verb}"))) or "").splitlines():
+        if re.match(r"(limpid|cat)\b", line):
+            yield from _of_line(line.partition("  ")[0])
+
+
+EVERY_VERB = (*VERBS, *(f"{verb}_{below}" for verb, words in SUBVERBS.items() for below in words))
+SAID = sorted(
+    {tuple(words) for page in PAGES for words in commands(page) if words}
+    | {tuple(words) for verb in EVERY_VERB for words in examples(verb)}
+)
 
 
 def test_there_are_commands_of_every_verb() -> None:
-    assert {words[0] for words in SAID} >= set(VERBS) - {"completion"}
+    assert {words[0] for words in SAID} >= set(VERBS)
 
 
 @pytest.mark.parametrize("words", SAID, ids=" ".join)
@@ -102,8 +116,10 @@ def test_a_command_is_understood(words: tuple[str, ...]) -> None:
     objective = rest.pop(0) if verb == "tune" and rest and rest[0] in KINDS else None
     kind = tune.flags_of(objective) if verb == "tune" else flags_of(import_module(f"limpid.verbs.{verb}"))
     typed = given(verb.replace("_", " "), kind, rest)
-    if verb not in AS_PARTS:
-        from_dict(kind, typed)
+    if verb in AS_PARTS:
+        sections = {field.name for field in dataclasses.fields(TrainConfig)}
+        kind, typed = TrainConfig, {name: value for name, value in typed.items() if name in sections}
+    from_dict(kind, typed)
 
 
 def test_every_public_name_stands_on_a_page_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,3 +38,9 @@ def test_a_shell_completes_options_of_every_verb(tmp_path: Path, capsys: pytest.
     done = subprocess.run(["bash", "-c", f". {tmp_path}/limpid.bash; {ask}"], capture_output=True, text=True)
     assert done.stdout.strip() == "--learning-rate"
     assert not done.stderr
+
+
+def test_switches_with_a_short_spelling_are_shown_with_both(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["compress", "--help"])
+    assert "  -f, --force " in capsys.readouterr().out

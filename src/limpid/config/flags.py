@@ -38,6 +38,10 @@ class Formatter(argparse.HelpFormatter):
         parts = text.split("\n\n")
         return "\n\n".join(part if part[:1].islower() else textwrap.fill(part, width) for part in parts)
 
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """The spellings of an option; argparse leaves a blank where a switch has no value: `-f , --force`."""
+        return super()._format_action_invocation(action).replace(" ,", ",").rstrip(" ")
+
 
 @dataclasses.dataclass(frozen=True)
 class Option:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from limpid.config import Sampling
+from limpid.config import Sampling, WeightFormat
 from limpid.config.flags import read
 from limpid.config.threads import Threads
 from limpid.files import standard_input
@@ -24,6 +24,8 @@ class ChatFlags(Threads):
     """Run, name under runs/, `last`, Hugging Face folder or ORG/NAME; an adapter, or MODEL+ADAPTER."""
     system: str | None = None
     """What the model is told before anything else."""
+    weights: WeightFormat = "auto"
+    """Format in which matrices are read at each token: fp32, bf16 (twice as fast), int8; auto loses nothing."""
     sampling: Sampling = field(default_factory=Sampling)
 
 
@@ -35,7 +37,7 @@ def verb(argv: Sequence[str]) -> int:
 
     prompt = "> " if standard_input().isatty() else ""  # before the model is loaded
     with Reporter() as reporter:
-        opened, decoder = open_decoder(flags.what, reporter=reporter)
+        opened, decoder = open_decoder(flags.what, flags.weights, reporter)
     converse(
         decoder, opened.tokenizer, flags.sampling, lambda: input(prompt), lambda text: say(text, end=""), flags.system
     )

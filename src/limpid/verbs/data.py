@@ -25,7 +25,7 @@ class DataFlags:
     """
 
     what: Literal["tokenize", "statistics", "duplicates", "decontaminate"] = field(metadata={"positional": "WHAT"})
-    """tokenize, statistics, duplicates or decontaminate."""
+    """What to do."""
 
 
 def verb(argv: Sequence[str]) -> int:

@@ -29,7 +29,7 @@ class PlanRateFlags:
 
     Takes the options of limpid train; nothing is kept but the picture that -o names.
 
-    limpid plan rate book.txt --d-model 256
+    limpid plan rate book.txt --d-model 384
     limpid plan rate --config runs/001/config.toml -o rate.png
     """
 

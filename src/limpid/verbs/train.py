@@ -46,7 +46,7 @@ class TrainFlags:
     """Train a model on text, or continue a run.
 
     limpid train book.txt --minutes 5                the best model of five minutes
-    limpid train texts/ --d-model 256 --max-steps 2000
+    limpid train texts/ --d-model 256 --num-heads 8 --max-steps 2000
     limpid train --resume last --max-steps 4000      go on, with a longer schedule
     limpid train more.txt --init-from last --lora-rank 8
     """
