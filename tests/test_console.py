@@ -6,6 +6,7 @@ import pty
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -52,6 +53,26 @@ def test_a_style_survives_the_break() -> None:
     broken = hanging(Text.assemble("plain ", (LONG, "bold")), console)
     last = broken.plain.rindex("word39")
     assert any(span.start <= last < span.end and span.style == "bold" for span in broken.spans)
+
+
+@pytest.mark.parametrize("width", [30, 45, 60, 90])
+def test_a_narrow_terminal_cuts_no_number_of_a_table_and_loses_no_word(width: int) -> None:
+    console, out = on_a_terminal(width)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("run", overflow="fold")
+    table.add_column("trained on", no_wrap=True)
+    table.add_column("parameters", justify="right", no_wrap=True)
+    table.add_column("loss", justify="right", no_wrap=True)
+    table.add_column("note")
+    for number in range(3):
+        table.add_row(f"attempt-number-{number}", "a/folder/of/texts", f"124,439,80{number}", f"3.141{number}", LONG)
+    console.print(Group("", table))
+    lines = out.getvalue().splitlines()
+    for number in range(3):
+        assert sum(f"124,439,80{number}  3.141{number}" in line for line in lines) == 1
+    assert "".join(out.getvalue().split()).count("word39") == 3
+    assert ("a/folder/of/texts" in out.getvalue()) == (width == 90)
+    assert max(map(cell_len, lines)) <= max(width, 10 + 10 + 11 + 6 + 10 + 4 * 2), "no wider than it must be"
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -7,14 +7,18 @@ import errno
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console as RichConsole
 from rich.console import ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.segment import Segment
+from rich.table import Column, Table
 from rich.text import Text
 
+from limpid.columns import LEAST
 from limpid.terminal import printable
 
 UNLIMITED = 1 << 16
@@ -30,8 +34,9 @@ NARROWEST = 24
 class Console(RichConsole):
     """Colours and tables as rich makes them; words are not coloured by what they look like.
 
-    On a terminal, text that is too long for a line goes on below, a little further in. In a file or a pipe every line
-    stays whole, tables are as wide as they are, and nothing moves, even where FORCE_COLOR asks for colours.
+    On a terminal, text that is too long for a line goes on below, a little further in, and no number of a table is cut.
+    In a file or a pipe every line stays whole, tables are as wide as they are, and nothing moves, even where
+    FORCE_COLOR asks for colours.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -54,10 +59,13 @@ class Console(RichConsole):
             options["soft_wrap"] = True
         else:
             objects = tuple(one if isinstance(one, str | Text) else Trimmed(one) for one in objects)
+            options["crop"] = False  # what a table cannot spare goes on in the terminal's next line
         super().print(*objects, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The pieces of what is printed: all but rich's own control codes is text."""
+        if isinstance(renderable, Table):
+            renderable = fitted(renderable, self, (options or self.options).max_width)
         for piece in super().render(renderable, options):
             yield piece if piece.control else Segment(printable(piece.text), piece.style)
 
@@ -84,6 +92,44 @@ class Trimmed:
             if line:
                 line[-1] = Segment(line[-1].text.rstrip(" "), line[-1].style)
             yield from (*line, Segment.line())
+
+
+def fitted(table: Table, console: RichConsole, width: int) -> Table:
+    """The table no wider than `width`, or than it can be: words are wrapped, then names cut; numbers stay whole.
+
+    rich makes all columns narrower by the same, and so cuts numbers where they still look like numbers.
+    """
+    unlimited = console.options.update(width=UNLIMITED)
+    over = Measurement.get(console, unlimited, table).maximum - width
+    if over <= 0:
+        return table
+    sizes = [_size(column, table.show_header, console, unlimited) for column in table.columns]
+    wide = [size.maximum for size in sizes]
+    wraps = [place for place, column in enumerate(table.columns) if column.width is None and not column.no_wrap]
+    names = [i for i, column in enumerate(table.columns) if column.no_wrap and column.justify == "left"]
+    least = [min(size.minimum if place in wraps else size.maximum, LEAST) for place, size in enumerate(sizes)]
+    for places in (wraps, names):
+        while over > 0 and (able := [place for place in places if wide[place] > least[place]]):
+            wide[max(able, key=wide.__getitem__)] -= 1
+            over -= 1
+    narrow = copy(table)
+    narrow.width = width + over
+    narrow.columns = [
+        replace(column, width=size, overflow=column.overflow if column.no_wrap else "fold")
+        for column, size in zip(table.columns, wide, strict=True)
+    ]
+    return narrow
+
+
+def _size(column: Column, with_header: bool, console: RichConsole, options: ConsoleOptions) -> Measurement:
+    """The longest word of a column, and its longest cell."""
+    if column.width is not None:
+        return Measurement(column.width, column.width)
+    cells = [*([column.header] if with_header else []), *column.cells]
+    measured = [Measurement.get(console, options, cell) for cell in cells]
+    return Measurement(
+        max((one.minimum for one in measured), default=0), max((one.maximum for one in measured), default=0)
+    )
 
 
 def hanging(text: Text, console: RichConsole) -> Text:

@@ -123,12 +123,13 @@ def _goes_with(flags: LearnFlags, why: str, *allowed: str) -> None:
 
 
 def _list(as_json: bool) -> int:
+    from limpid.console import Console
     from limpid.primer.listed import document, lines
 
     if as_json:
         say_json(document())
     else:
-        say("\n".join(lines()))
+        Console().print("\n".join(lines()), markup=False)
     return 0
 
 

@@ -198,14 +198,16 @@ def shown(train: Callable[[Reporter], Run]) -> int:
         done, planned = run.latest_checkpoint(), run.read_config().run.max_steps
         longer = () if done < planned else ("--max-steps", 2 * done)
         judged = [(command("limpid", "evaluate", run.path), "hold it against what it started from")]
-        for line, what in (
+        lines = (
             (command("limpid", "trace", run.path), "open the last step"),
             (_page_of(run), "look at it in a page"),
             *(judged if run.read_config().tune is not None else []),
             _use(run),
             (_resuming(run, *longer), "train on"),
-        ):
-            reporter.line(f"  {line:<58}  {what}")
+        )
+        widest = max(len(line) for line, _ in lines)
+        for line, what in lines:
+            reporter.line(f"  {line:<{widest}}  {what}")
     return 0
 
 
