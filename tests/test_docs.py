@@ -1,4 +1,4 @@
-"""README and docs/ lead somewhere: links, pictures and files exist; every command in them and in a help is understood."""
+"""README and docs/ lead somewhere: links, pictures and files exist; commands in them and in helps are understood."""
 
 import dataclasses
 import inspect

@@ -102,13 +102,8 @@ def wait_briefly() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit code."""
-    take_any_text()
-    wait_briefly()
-    words = list(sys.argv[1:] if argv is None else argv)
-    if len(words) > 1 and words[0] == "help":
-        words = [*words[1:], "--help"]
+def _done(words: Sequence[str]) -> int:
+    """Do what was typed; returns the exit code."""
     if not words or words[0] in ("-h", "--help", "help"):
         say(HELP, end="")
         return 0
@@ -117,12 +112,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         say(f"limpid {limpid.__version__}")
         return 0
-    try:
-        if words[0] not in VERBS:
-            from limpid.config.options import word_of
+    if words[0] not in VERBS:
+        from limpid.config.options import word_of
 
-            word_of(tuple(VERBS), words[0], "the verb")
-        return int(import_module(f"limpid.verbs.{words[0]}").verb(words[1:]))
+        word_of(tuple(VERBS), words[0], "the verb")
+    return int(import_module(f"limpid.verbs.{words[0]}").verb(words[1:]))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; returns the exit code."""
+    take_any_text()
+    wait_briefly()
+    words = list(sys.argv[1:] if argv is None else argv)
+    if len(words) > 1 and words[0] == "help":
+        words = [*words[1:], "--help"]
+    try:
+        return _done(words)
     except LimpidError as error:
         said = _as_typed(error, words) if isinstance(error, ConfigError) else str(error)
         if not error.told:

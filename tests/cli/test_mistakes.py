@@ -258,6 +258,16 @@ def test_an_extension_that_fails_without_a_reason_lacks_memory_only_where_none_i
         main(["generate", "small"])
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["plan", "gpt2"], ["learn"]])
+def test_output_that_finds_no_room_is_one_line(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", open("/dev/full", "w"))  # noqa: SIM115  closing it would fail, as writing does
+        assert main(words) == 2
+    assert capsys.readouterr().err == "limpid: error: the system refuses: No space left on device\n"
+
+
 def test_an_error_that_nothing_takes_is_still_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     full = open("/dev/full", "w")  # noqa: SIM115  closing it would fail, as writing does
     monkeypatch.setattr(sys, "stderr", full)

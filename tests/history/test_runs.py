@@ -142,6 +142,12 @@ def test_a_run_is_deleted_after_a_question(
     assert "delete runs/a (3 steps, " in capsys.readouterr().err
 
 
+def test_what_was_deleted_is_a_document(here: Path, capsys: pytest.CaptureFixture) -> None:
+    made(here, "a", STEPS)
+    assert main(["runs", "a", "--delete", "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"deleted": ["runs/a"], "kept": []}
+
+
 def test_what_no_run_wrote_or_a_process_writes_is_not_deleted(here: Path, capsys: pytest.CaptureFixture) -> None:
     run = made(here, "a", STEPS)
     for name in ("thesis.txt", "figure.png", "after-thoughts.md", "draft.writing"):

@@ -20,7 +20,7 @@ def show(found: EntryDocument, console: Console) -> None:
 
 
 def _value(found: EntryDocument) -> list[Text]:
-    lines = [Text.assemble((found.address, f"bold {FORWARD}"), f" = {found.value:.8g} {found.note}")]
+    lines = [Text.assemble((found.address, f"bold {FORWARD}"), f" = {found.value:.8g} {found.note}".rstrip())]
     if found.made is None:
         lines.append(Text("  given: learned, or from the batch", QUIET))
     else:

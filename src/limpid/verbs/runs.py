@@ -135,12 +135,14 @@ def _delete(runs: list[Run], without_asking: bool, reporter: Reporter) -> int:
     from limpid.history import summarise
     from limpid.history.deletion import confirmed, delete, question
 
-    kept = 0
+    deleted, kept = [], []
     for run in runs:
         if without_asking or confirmed(question(summarise(run))):
             delete(run)
             reporter.line(f"deleted {run.path}")
+            deleted.append(str(run.path))
         else:
             reporter.line(f"kept {run.path}")
-            kept += 1
+            kept.append(str(run.path))
+    reporter.document({"deleted": deleted, "kept": kept})
     return 1 if kept else 0
