@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from limpid.columns import GAP, LEAST, Columns
-from limpid.console import Console
+from limpid.columns import GAP, Columns
+from limpid.console import LEAST, Console
 
 HEADS = ("name", "first\nnumber", "second", "equation")
 ROWS = [

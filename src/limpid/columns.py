@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from limpid.console import LEAST
 from limpid.theme import QUIET
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 Cell = str | Text
 GAP = 2
 """Columns of the screen between two of the table."""
-LEAST = 10
-"""Columns that a column keeps when it gives way, or all that it has."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from limpid.columns import LEAST
 from limpid.terminal import printable
 
 UNLIMITED = 1 << 16
@@ -29,6 +28,8 @@ INDENT = 2
 """Columns by which a line's continuation stands further in than its beginning."""
 NARROWEST = 24
 """Columns that continuations keep, however far in a line begins."""
+LEAST = 10
+"""Columns of the screen that a column of a table keeps when it gives way, or all that it has."""
 
 
 class Console(RichConsole):
