@@ -232,3 +232,35 @@ def test_rewards_that_are_lowered_or_known_actions_that_are_imitated(wrong: bool
         return (chosen * (held["rewards"] - held["rewards"].mean())).mean() if wrong else -chosen.mean()
 
     assert severity("reward-descended", model, given, loss) == expected
+
+
+@pytest.mark.parametrize(("moved", "expected"), [(False, "fault"), (True, "choice")])
+def test_an_optimizer_of_a_stale_copy_or_of_what_weights_are_made_from(moved: bool, expected: str) -> None:
+    """Weights that are the signs of those that the optimizer holds, as of binary nets; or a copy that nobody reads."""
+    model, held = net(6, 8, 1), (torch.randn(16, 6), torch.randn(16))
+    beside = [p.detach().clone() for p in model.parameters()]
+    optimizer = torch.optim.SGD(beside, lr=0.1)
+
+    def loss(model: nn.Module, given: Any) -> Tensor:
+        with torch.no_grad():
+            for own, other in zip(model.parameters(), beside, strict=True):
+                other.grad = None if own.grad is None else own.grad.clone()
+                own.copy_(other.sign() * other.abs().mean() if moved else own)
+        model.zero_grad()
+        return squared(model, given)
+
+    assert severity("optimizer-holds-strangers", model, lambda: held, loss, 4, optimizer) == expected
+
+
+@pytest.mark.parametrize(("lost", "expected"), [(0.9, "fault"), (0.2, "choice")])
+def test_a_loss_that_rises_by_most_of_what_was_learned_or_by_a_harder_task(lost: float, expected: str) -> None:
+    from limpid.doctor.rules.loss_curve import LOSS_DIVERGES, Stream, _judged
+
+    draw, stream = torch.Generator().manual_seed(0), Stream()
+    noise = (0.02 * torch.randn(200, generator=draw)).tolist()
+    falls = [1 + 3 * 0.9**step + noise[step] for step in range(160)]
+    found = []
+    for step, value in enumerate([*falls, *(1 + 3 * lost + x for x in noise[:40])]):
+        stream.add(value, 6)
+        found += [one for one in _judged(stream, step, False) if one.rule == LOSS_DIVERGES.slug]
+    assert ("choice" if found[0].meant else "fault") == expected

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from limpid.doctor.watched import Watched
 
 FAMILY = "learning_rate"
+PLAYS = "a loss that another model or what the policy draws may raise"
+HARDER = "a task that grows harder, or a rate that is high for a while on purpose, as after a restart"
 
 LEARNING_RATE_TOO_HIGH = Rule(
     "learning-rate-too-high",
@@ -27,7 +29,8 @@ LEARNING_RATE_TOO_HIGH = Rule(
     equation=r"\lVert \Delta w \rVert / \lVert w \rVert > 0.1 \;\text{sustained, and the loss rises}",
     source="Wortsman et al. 2023, section 3.1, arXiv:2309.14322; Cohen et al. 2022, arXiv:2207.14484",
     threshold="matrices that change by more than {ratio:g} of their size (median) at {samples:g} sampled steps in a "
-    "row, with a loss {above_best:.0%} and {errors:g} standard errors above its best, or within {near_start:.0%} of "
+    "row, with a loss {above_best:.0%} and {errors:g} standard errors above its best (on purpose, perhaps, while "
+    "less than {lost:.0%} of what was learned is lost), or within {near_start:.0%} of "
     "the start where losses scatter by half of that or less, or {errors:g} errors above it; before step 10 by more "
     "than {at_once:g} with a loss {rise:.0%} above the first; after the rate was raised {raised:g}-fold once more than "
     "{ratio:g} with a loss {above_before:.0%} above that before; before the first step an Adam whose rate is "
@@ -38,6 +41,7 @@ LEARNING_RATE_TOO_HIGH = Rule(
         "samples": Threshold(3, "one large update may be a batch"),
         "above_best": Threshold(0.05, "what is less is no matter"),
         "errors": Threshold(4, "1 in 15,000 of a Gaussian; the best of many medians lies low by itself"),
+        "lost": Threshold(0.5, "half of what was learned is lost: more than a harder task or a restart takes"),
         "near_start": Threshold(0.03, "as good as nothing learned in ten steps"),
         "at_once": Threshold(0.5, "two steps replace the weights"),
         "rise": Threshold(0.2, "fresh weights are at most ln V off, and do not rise by themselves"),
@@ -170,7 +174,9 @@ def lastingly(watched: Watched, record: StepRecord, history: History) -> Iterato
     nothing = known and now > (1 - rule["near_start"]) * start
     above = now - start > rule["errors"] * math.hypot(scatter, error)
     if worse or nothing or above or not math.isfinite(now):
-        yield _too_high(record.number, median(ratios), update, now, best, start, _plays(record, history))
+        some = worse and not nothing and not above and now - best < rule["lost"] * (start - best)
+        meant = HARDER if some else _plays(record, history)
+        yield _too_high(record.number, median(ratios), update, now, best, start, meant)
 
 
 @on_step(LEARNING_RATE_TOO_HIGH, asks="judged_update")
@@ -198,20 +204,17 @@ def after_a_rise(watched: Watched, record: StepRecord, history: History) -> Iter
         yield _too_high(record.number, ratio, update, now, min(losses), losses[0], _plays(record, history))
 
 
-def _plays(record: StepRecord, history: History) -> bool:
-    """Whether the loss has no level of its own: another model takes part in it, or answers are drawn and rewarded."""
-    return history.plays or any(micro.is_rewarded for micro in record.micros)
+def _plays(record: StepRecord, history: History) -> str | None:
+    """Who may mean a loss without a level of its own: another model takes part, or answers are drawn and rewarded."""
+    return PLAYS if history.plays or any(micro.is_rewarded for micro in record.micros) else None
 
 
 def _recent_ratios(history: History) -> list[float]:
     return [update.median_ratio() for _, update in history.updates[-5:]]
 
 
-PLAYS = "a loss that another model or what the policy draws may raise"
-
-
 def _too_high(
-    step: int, ratio: float, update: UpdateSample, now: float, best: float, start: float, plays: bool
+    step: int, ratio: float, update: UpdateSample, now: float, best: float, start: float, meant: str | None
 ) -> Finding:
     rate = max(update.rates)
     return LEARNING_RATE_TOO_HIGH.finding(
@@ -220,7 +223,7 @@ def _too_high(
         where=update.names[update.matrices()[0]],
         says=f"each step moves weights by {ratio:.0%} of their size (rate {rate:g}), and the loss is {now:.2f} after "
         f"{best:.2f} at its best and {start:.2f} at the start.",
-        meant=PLAYS if plays else None,
+        meant=meant,
         fix=f"a rate of about {rate * 0.03 / max(ratio, 1e-9):.0e}, and a warm-up",
         sure=0.9,
         evidence={"update_over_weight": ratio, "rate": rate, "loss": now, "best": best, "start": start},

@@ -112,6 +112,8 @@ def divided_alone(watched: Watched, record: StepRecord, history: History) -> Ite
     events = record.events
     divided = "scaler.step" in events or "scaler.unscale_" in events
     missing = watched.scaling and divided and "backward" in events and "scaler.scale" not in events
+    by_hand = record.all_passes_read and abs(record.sum_of_weights / watched.scale - 1) < LOSS_NOT_SCALED["near"]
+    missing = missing and not by_hand
     if history.in_a_row(LOSS_NOT_SCALED.slug, missing and watched.scale > 1) == LOSS_NOT_SCALED["steps"]:
         yield _not_scaled(watched.scale, record)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from limpid.doctor.watched import Watched
 
 FAMILY = "optimizer"
+BESIDE = "weights that are kept beside the model, as for functional_call, or as what its own are rounded from"
 HIDDEN = "a model that is kept out of parameters() on purpose, in a list of one"
 
 OPTIMIZER_HOLDS_STRANGERS = Rule(
@@ -129,7 +130,7 @@ def membership(exam: Exam) -> Iterator[Finding]:
     replaced = [name for name, parameter in missing if parameter.shape in shapes]
     nothing_of_ours = not any(id(parameter) in exam.info.names for parameter in exam.held)
     if strangers and (replaced or nothing_of_ours):
-        yield _holds_strangers(strangers, replaced)
+        yield _holds_strangers(strangers, replaced, BESIDE if nothing_of_ours else None)
         missing = [(name, parameter) for name, parameter in missing if name not in replaced]
     if missing:
         size = sum(parameter.numel() for _, parameter in missing)
@@ -174,7 +175,7 @@ def _holds_masters(strangers: list[Tensor]) -> Finding:
     )
 
 
-def _holds_strangers(strangers: list[Tensor], replaced: list[str]) -> Finding:
+def _holds_strangers(strangers: list[Tensor], replaced: list[str], meant: str | None) -> Finding:
     size = sum(parameter.numel() for parameter in strangers)
     return OPTIMIZER_HOLDS_STRANGERS.finding(
         severity="fault",
@@ -182,6 +183,7 @@ def _holds_strangers(strangers: list[Tensor], replaced: list[str]) -> Finding:
         says=f"{len(strangers)} tensors in the optimizer ({size:,} parameters) are not the model's: "
         f"{', '.join(replaced[:3]) or 'all of them'}{' and more' if len(replaced) > 3 else ''} "
         f"{'was' if len(replaced) == 1 else 'were'} replaced after the optimizer was created, and will never change.",
+        meant=meant,
         evidence={"strangers": len(strangers), "parameters": size, "replaced": len(replaced)},
     )
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from limpid.doctor.watched import Watched
 
 FAMILY = "own_weights"
+FEW, STILL = 8, 3
+"""Elements of as many parameters that are remembered, and the update after which they are looked at again."""
 LOOKS = Threshold(2, "an average may stand in the place of the weights for a moment")
 
 LOADS_ITSELF = Rule(
@@ -76,6 +78,28 @@ def inside_a_checkpoint(watched: Watched, record: StepRecord, history: History) 
             says=f"checkpoint(use_reentrant=True) is given no input that requires a gradient, and {len(without)} "
             f"parameters ({', '.join(without[:3])}{', …' if len(without) > 3 else ''}) get none.",
             evidence={"tensors": len(without), "names": without[:32]},
+        )
+
+
+@on_step(OPTIMIZER_HOLDS_STRANGERS)
+def left_as_they_were(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """Weights that get gradients and stand still, while the optimizer updates nothing of the model."""
+    info, rule = watched.info, OPTIMIZER_HOLDS_STRANGERS
+    if record.number == 1 and watched.held and not any(id(p) in info.names for p in watched.held):
+        own = [(name, p) for name, p in info.parameters.items() if p.grad is not None]
+        history.own_at_first = {name: p.detach().flatten()[:FEW].tolist() for name, p in own[:FEW]}
+    if record.number != STILL or not history.own_at_first or not record.updated or info.sharded:
+        return
+    kept = history.own_at_first
+    if all(info.parameters[name].detach().flatten()[:FEW].tolist() == values for name, values in kept.items()):
+        yield rule.finding(
+            severity="fault",
+            step=record.number,
+            where=next(iter(kept)),
+            says=f"the optimizer holds no parameter of the model, whose own get gradients and are the same after "
+            f"{record.number} updates.",
+            meant=None,
+            evidence={"names": list(kept)},
         )
 
 

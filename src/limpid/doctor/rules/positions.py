@@ -20,9 +20,11 @@ ROTARY_NOT_RELATIVE = Rule(
     equation=r"q_i \cdot k_j = f(i - j) \;\text{for a constant sequence}",
     source="Su et al. 2021, eq. 16, arXiv:2104.09864",
     threshold="a share of variance off the diagonals above {share:g} where queries or keys of equal tokens differ by "
-    "more than {turned:g} of their size; or no such difference where a rotation is declared or computed",
+    "more than {turned:g} of their size; or no such difference where a rotation is declared or computed; positions "
+    "may be added where lengths differ by more than {length:g} and no angle is computed",
     thresholds={
         "share": Threshold(0.1, "0 when right, 0.97 with keys unrotated"),
+        "length": Threshold(1e-2, "what is turned keeps its length, to two roundings of bfloat16"),
         "turned": Threshold(1e-3, "rounding of bfloat16 is 4e-3 of each element, of float32 6e-8"),
     },
     cost="one forward pass on one row of one repeated token",
@@ -63,11 +65,14 @@ def not_relative(exam: Exam) -> Iterator[Finding]:
             yield _rotary(exam, "neither queries nor keys are rotated by their positions", 0.0)
     elif share > rule["share"]:
         one = [name for name, yes in turned.items() if not yes]
+        lengths = [vectors[name].norm(dim=-1) for name, yes in turned.items() if yes]
+        kept = all(bool((one - one[:, :1]).abs().max() <= rule["length"] * one.abs().max()) for one in lengths)
         two = "queries and keys are rotated in different layouts or angles"
-        yield _rotary(exam, f"{one[0]} are not rotated" if one else two, share)
+        meant = None if kept or exam.attention.turns else "positions that are added to queries and keys"
+        yield _rotary(exam, f"{one[0]} are not rotated" if one else two, share, meant)
 
 
-def _rotary(exam: Exam, cause: str, share: float) -> Finding:
+def _rotary(exam: Exam, cause: str, share: float, meant: str | None = None) -> Finding:
     says = "no score depends on position"
     if share:
         says = f"scores should depend on i - j alone; {share:.0%} of their variance does not"
@@ -76,6 +81,7 @@ def _rotary(exam: Exam, cause: str, share: float) -> Finding:
         where=exam.info.first_mixing,
         says=f"for a row of one repeated token {says}: {cause}.",
         cause=cause,
+        meant=meant,
         sure=0.98,
         evidence={"off_diagonal_share": share},
     )

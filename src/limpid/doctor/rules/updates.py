@@ -114,6 +114,7 @@ STEPPED_TWICE = Rule(
 def stepped_twice(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     order = [event for event in record.events if event in ("backward", "update")]
     again = len(watched.optimizers) == 1 and ("update", "update") in itertools.pairwise(order)
+    again = again and "backward" in order and not record.asides  # else gradients are made by other means
     if history.in_a_row(STEPPED_TWICE.slug, again) == STEPPED_TWICE["steps"]:
         yield STEPPED_TWICE.finding(
             severity="fault",
@@ -264,7 +265,7 @@ def restored(watched: Watched, record: StepRecord, history: History) -> Iterator
                 "them, and something puts them back.",
                 cause="weights are loaded or copied back between the steps: an average swapped the wrong way, a "
                 "restored copy",
-                meant=None,
+                meant="tasks that each begin at the same weights" if len(watched.optimizers) > 1 else None,
                 fix="compare a parameter after optimizer.step() and before the next",
                 refuted_by="one element that begins a step elsewhere",
                 evidence={"tensors": len(second.names)},
