@@ -42,7 +42,8 @@ BATCH_REPEATS = Rule(
     "where "
     "more than {period:g} come again in order); never where the data is known to have no more rows, a quarter of all "
     "rows that there can be has been served, or rows are answers that were drawn for several updates; a notice where "
-    "they have rewards or advantages",
+    "they have rewards or advantages. Nobody means one batch {stuck:g} times on end beside a loader of "
+    "ten times as many",
     thresholds={
         "steps": Threshold(3, "64-bit hashes of n rows repeat by chance with n²/2^65; twice may be a retry"),
         "share": Threshold(0.5, "the second epoch of a run serves each row twice"),
