@@ -20,7 +20,7 @@ FAMILY = "adam"
 BETAS_SWAPPED = Rule(
     "betas-swapped",
     FAMILY,
-    detects="Adam's β₁ and β₂ the wrong way round: the mean is slower than the scale it is divided by.",
+    detects="Adam's mean of gradients is slower than the scale it is divided by, as when β₁ and β₂ are exchanged.",
     equation=r"\beta_1^2 / \sqrt{\beta_2} < 1",
     source="Kingma & Ba 2014, theorem 4.1, arXiv:1412.6980",
     threshold="exact: the theorem's condition does not hold; from {first:g} and up to {second:g} it is the usual pair "

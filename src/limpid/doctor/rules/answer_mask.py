@@ -255,7 +255,7 @@ def _template(form: ChatForm, rows: Learned, step: int | None) -> Iterator[Findi
             "fault",
             step,
             f"rows hold {', '.join(named[id] for id in strange[:3])}, which the model's template never writes, and no "
-            "turn that begins as it does: another template was applied.",
+            "turn that begins as it does: it is another form.",
             {"rows": len(some)},
             0.9,
         )

@@ -72,7 +72,7 @@ def changed_for_good(watched: Watched, record: StepRecord, history: History) -> 
         step=record.number,
         where="data",
         says=f"{says}, in {len(seen.first)} rows that were seen three times; their deviation is {ratio:.2f} times that "
-        "of the first time. The data itself is written to, and drifts away.",
+        "of the first time. What the data holds drifts away.",
         meant="" if same is None else None,
         sure=0.9,
         evidence={"rows": len(seen.first), "cosine": mean, "growth": growth, "deviation": ratio},

@@ -24,7 +24,7 @@ COST = "three looks at the first 1,024 rows"
 COLUMNS_EQUAL = Rule(
     "columns-equal",
     FAMILY,
-    detects="Columns of measured numbers that are the same in every row: one was written over another.",
+    detects="Columns of measured numbers that are the same in every row.",
     equation=r"x_{ij} = x_{ik} \text{ for all } i,\; j \ne k",
     source="definition",
     threshold="exact: two columns or more of a table, with {values:g} different values or more, are equal in all of "
@@ -128,7 +128,7 @@ def same_in_every_row(watched: Watched, record: StepRecord, history: History) ->
             step=record.number,
             where=f"columns {named} of the inputs",
             says=f"columns {named} of {table.shape[1]} input columns are the same number in each of {len(table):,} "
-            "rows: what one of them was to hold is missing.",
+            "rows.",
             sure=0.75,
             evidence={"columns": equal[0], "rows": len(table)},
         )

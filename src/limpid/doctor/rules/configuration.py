@@ -226,7 +226,7 @@ def evaluated_in_training_mode(watched: Watched, record: StepRecord, history: Hi
             step=record.number,
             where="model",
             says=f"{passes} forward passes without gradients ran in training mode, with dropout "
-            f"{watched.info.dropout_rate:g} active: what they measured is random, and too high.",
+            f"{watched.info.dropout_rate:g} active: what they gave is random.",
             cause="an evaluation without model.eval()",
             fix="model.eval() before evaluating, model.train() after",
             meant=None if history.passes.judged_in_training(len(history.rates)) else "",
@@ -285,8 +285,8 @@ def moments_at_zero(exam: Exam) -> Iterator[Finding]:
         yield RESUME_IS_NOT_ONE.finding(
             severity="warning",
             where="optimizer",
-            says=f"the schedule stands at step {advanced[0].last_epoch}, but the optimizer has no moments: the run was "
-            "resumed without them.",
+            says=f"the schedule stands at step {advanced[0].last_epoch}, but the optimizer has no moments: these "
+            "begin anew.",
             cause="optimizer.state_dict() was not saved or not loaded",
             fix="save and load the optimizer's state too",
             sure=0.9,

@@ -45,7 +45,7 @@ EVALUATION_CHANGES_WEIGHTS = Rule(
 EVALUATED_IN_TRAINING_MODE = Rule(
     "statistics-from-evaluation",
     FAMILY,
-    detects="Evaluations in training mode of a model with batch norm: its statistics follow the data they are made on.",
+    detects="Passes without gradients, in training mode, of a model with batch norm: its statistics follow their data.",
     equation=r"\hat\mu \leftarrow (1 - m)\, \hat\mu + m\, \mu_{\text{evaluated}}",
     source="documentation of torch.nn.BatchNorm1d: statistics are kept in training mode, with gradients or without",
     threshold="{passes:g} forward passes or more without gradients in a row, in training mode, at {times:g} places "
@@ -165,7 +165,7 @@ def statistics_follow(watched: Watched, record: StepRecord, history: History) ->
             step=record.number,
             where=norms[0],
             says=f"{made_without} forward passes without gradients ran in training mode, {times} times several "
-            f"in a row: {len(norms)} batch norms normalise by what is evaluated, and keep its mean and variance.",
+            f"in a row: {len(norms)} batch norms normalise by what they are given, and keep its mean and variance.",
             meant=None if passes.judged_in_training(made) else "",
             sure=0.9,
             evidence={"passes": made_without, "times": times, "norms": len(norms)},
