@@ -332,3 +332,42 @@ def test_inputs_too_coarse(format: torch.dtype) -> None:
     scaled = lambda m, b: squared(m, (b[0] / b[0].abs().max(), b[1]))  # noqa: E731
     doctor = looped(model, torch.optim.SGD(model.parameters(), 1e-4), 4, scaled, rows)
     assert accused(doctor, "inputs-too-coarse")[:1] == [kind]
+
+
+@pytest.mark.parametrize("order", ["after", "before", "begun with"])
+def test_clipping_that_no_update_sees(order: str) -> None:
+    """After the update, or before the gradient is there; or first of all, with the update of the step before."""
+    model = net(6, 16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+    def clip() -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(6):
+            given = table()
+            if order == "begun with":
+                clip()
+                optimizer.step()
+            optimizer.zero_grad()
+            if order == "before":
+                clip()
+            loss = squared(model, given)
+            loss.backward()
+            if order != "begun with":
+                optimizer.step()
+            if order == "after":
+                clip()
+            doctor.step(loss, given)
+    assert accused(doctor, "clipped-after-update") == ([] if order == "begun with" else [MISTAKE])
+
+
+def test_a_base_rate_that_a_schedule_multiplies_is_no_rate() -> None:
+    model = Decoder()
+    optimizer = torch.optim.AdamW(groups(model), lr=1.0)
+    for group in optimizer.param_groups[:1]:
+        group["weight_decay"] = 0.5
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1e-3 * min(1.0, (step + 1) / 10))
+    with limpid.watch(model, optimizer, scheduler=schedule, say=False) as doctor:
+        doctor.preflight(batch(0), loss=mean_loss, total_steps=100)
+    assert accused(doctor, "decay-too-strong") == []

@@ -40,7 +40,8 @@ CLIPPED_AFTER_UPDATE = Rule(
     detects="Gradients are clipped after the update has used them, or before they are computed.",
     equation=r"\text{order: backward, clip, step}",
     source="definition; event order",
-    threshold="exact: in {steps:g} steps the first clip is not between backward and step",
+    threshold="exact: in {steps:g} steps the first clip comes after the update and before the next backward pass, or a "
+    "backward pass between it and the update",
     thresholds={"steps": Threshold(2, "the first step of a loop may be set-up")},
     cost="none: event counters",
     needs=(Probe.EVENTS,),
@@ -136,9 +137,10 @@ def order(watched: Watched, record: StepRecord, history: History) -> Iterator[Fi
     events = record.events
     if not {"clip", "update", "backward"} <= set(events) or record.clipped_to == math.inf:  # a look at the norm
         return
-    clip = events.index("clip")
-    late = clip > events.index("update")
-    if not late and clip > events.index("backward"):
+    clip, update = events.index("clip"), events.index("update")
+    late = clip > update and "backward" not in events[update:clip]
+    early = clip < update and "backward" not in events[:clip] and "backward" in events[clip:update]
+    if not late and not early:  # a loop may begin with the update of the step before
         return
     if history.times(CLIPPED_AFTER_UPDATE.slug) == CLIPPED_AFTER_UPDATE["steps"]:
         when = "after the update has used them." if late else "before backward has made them."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.finding import Finding, Severity
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
@@ -68,21 +68,25 @@ def forgets(exam: Exam) -> Iterator[Finding]:
         for group in optimizer.param_groups
         if type(optimizer).__name__ in ("AdamW", "Muon", "SGD", "Lion") or group.get("decoupled_weight_decay")
     ]
-    products = [
-        float(group.get("initial_lr") or group["lr"] or 0.0) * float(group.get("weight_decay") or 0)
-        for group in decoupled
-    ]
-    strongest = max(products, default=0.0)
+    products = [(_peak(exam, group) * float(group.get("weight_decay") or 0), group) for group in decoupled]
+    strongest, its = max(products, key=lambda one: one[0], default=(0.0, {}))
+    known = bool(exam.planned) or "initial_lr" not in its  # a base of 1 may be what a schedule multiplies
     if strongest > DECAY_TOO_STRONG["warning"]:
         yield DECAY_TOO_STRONG.finding(
             severity="warning" if strongest < DECAY_TOO_STRONG["fault"] else "fault",
             where="weight decay",
             says=f"rate times decay is {strongest:.2g}: each step takes that share of every weight away, and after "
             f"{1 / strongest:.0f} steps 1/e is left of what was learned.",
-            meant="" if strongest < DECAY_TOO_STRONG["fault"] else None,
+            meant=None if known and strongest >= DECAY_TOO_STRONG["fault"] else "",
             sure=0.9,
             evidence={"rate_times_decay": strongest},
         )
+
+
+def _peak(exam: Exam, group: dict[str, Any]) -> float:
+    """The largest rate that a group will have; as it was given, where no schedule says."""
+    planned = max(exam.rates_of(group)) if exam.planned and exam.schedulers else 0.0
+    return planned or float(group.get("initial_lr") or group["lr"] or 0.0)
 
 
 @before_first_step(DECAY_ON_GAINS)

@@ -256,10 +256,12 @@ def ascent(exam: Exam) -> Iterator[Finding]:
 def loss_is_raised(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     rewarded = any(micro.is_rewarded for micro in record.micros)  # what earned little is to become rarer
     history.taught_downhill |= any(not one.inverted for one in record.taught)
+    again = history.in_a_row(GRADIENT_ASCENT.slug, bool(record.taught)) >= GRADIENT_ASCENT["samples"]
+    knows = history.taught_downhill or not history.began_fresh or not again
     if record.all_passes_read and record.taught and maximises(watched):
         history.raises_likelihood = all(one.inverted for one in record.taught)
     elif record.all_passes_read and not rewarded:
-        yield from raised(record.taught, record.number, history.taught_downhill or not history.began_fresh)
+        yield from raised(record.taught, record.number, knows)
 
 
 @on_step(GRADIENT_ASCENT, asks="judged_update")
