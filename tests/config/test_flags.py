@@ -58,7 +58,10 @@ def test_an_answer_is_taken_as_it_was_typed(text: str) -> None:
     [
         (["--bf16", "1"], "unknown option --bf16: did you mean --precision?"),
         (["--d-modle", "1"], "did you mean --d-model?"),
+        (["--batch", "3"], "did you mean --batch-size?"),
+        (["--learnig-rate", "1"], "did you mean --learning-rate?"),
         (["--qqqqqqqqqqq"], "see limpid train --help"),
+        (["--paths", "a.txt"], "unknown option --paths: PATH stands without a name; see limpid train --help"),
         (["--d-model", "wide"], "--d-model is 'wide': expected a whole number"),
         (["--d-model", "1.5"], "--d-model is '1.5'"),
         (["--learning-rate", "fast"], "expected a number"),

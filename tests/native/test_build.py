@@ -127,3 +127,29 @@ def test_what_a_killed_process_left_is_removed_and_what_another_compiles_is_not(
     os.utime(anew / "native/tmpold", (0, 0))
     build.library()
     assert [file.name for file in (anew / "native").iterdir() if file.is_dir()] == ["tmpnew"]
+
+
+def a_compiler(anew: Path, monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    """One that does something first, and a limit of one second."""
+    real = build.compiler()
+    compiler = anew / "compiler"
+    compiler.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit\n{first}\nexec {real} "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr(build, "SECONDS", 1)
+
+
+def test_a_compiler_that_waits_for_a_busy_processor_is_not_given_up(
+    anew: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_one_file('extern "C" int answer() { return 41; }', anew, monkeypatch)
+    a_compiler(anew, monkeypatch, "sleep 2")
+    assert build.library().answer() == 41
+
+
+def test_a_compiler_that_comes_to_no_end_is(anew: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_one_file('extern "C" int answer() { return 41; }', anew, monkeypatch)
+    a_compiler(anew, monkeypatch, "while :; do :; done")
+    assert build.library() is None
+    assert build.failure() == f"{anew}/compiler takes longer than 1 s"
+    assert not list((anew / "native").iterdir())

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from tests.tracing.test_trace import assert_fits
 from tests.view.folders import add_steps, line, made_run
 
-from limpid.history import Labels
+from limpid.history import Labels, summarise
 from limpid.tracing.schema import to_json
 from limpid.view.folder import Folder
 from limpid.view.runs import Runs
@@ -57,6 +57,17 @@ def test_the_page_of_a_run_says_why_its_configuration_cannot_be_read(tmp_path: P
     row = ask(tmp_path).get("/api/runs/001").json()["row"]
     assert row["state"] == "unreadable"
     assert "config.toml is not valid toml" in row["why"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9, 1.0])
+def test_the_list_and_the_terminal_agree_of_a_configuration_cut_short(share: float, tmp_path: Path, ask: Ask) -> None:
+    run = made_run(tmp_path, "001")
+    run.metrics_file.write_text(line(1, 5.0, max_steps=8))
+    content = run.config_file.read_bytes()
+    run.config_file.write_bytes(content[: int(share * len(content))])
+    (row,) = ask(tmp_path).get("/api/runs").json()["runs"]
+    assert row["state"] == summarise(run).state
+    assert (row["state"] == "unreadable") == (share < 1)
 
 
 def test_a_folder_whose_name_is_no_text_hides_no_other(tmp_path: Path, ask: Ask) -> None:

@@ -99,8 +99,11 @@ def write_config(file: Path, asked: TrainConfig, resolved: TrainConfig | None = 
     write_atomically(file, content if resolved is None else content + SEAL + _digest(content) + b"\n")
 
 
-def require_as_written(file: Path) -> None:
-    """Raise ConfigError for a run's file that is not as it was written; one without a hash does not say."""
+def require_as_written(file: Path) -> bool:
+    """Whether a run's file says by its hash that it is whole; one without, as one cut short, does not say.
+
+    Raises  ConfigError for a file that is not as it was written
+    """
     with contextlib.suppress(OSError):
         content, sealed, digest = file.read_bytes().rpartition(SEAL)
         if sealed and digest.strip() != _digest(content):
@@ -108,6 +111,8 @@ def require_as_written(file: Path) -> None:
                 f"{file} is not as limpid wrote it, by the hash in its last line: bring the run's own back, or delete "
                 "that line if you changed it yourself"
             )
+        return bool(sealed)
+    return False
 
 
 def _digest(content: bytes) -> bytes:

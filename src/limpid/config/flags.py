@@ -106,7 +106,11 @@ def _unexpected(verb: str, word: str, options: list[Option]) -> ConfigError:
     name = flag.lstrip("-").replace("-", "_").rpartition(".")[2]
     if name in ("device", "gpu", "cuda") and not any(option.field.name == "device" for option in options):
         return ConfigError(f"unknown option {flag}: {DEVICES}")
-    close = probably_meant(name, [option.field.name for option in options])
+    alone = {option.field.metadata["positional"]: option.field.name for option in options if _stands_alone(option)}
+    for word, field in alone.items():
+        if name.removesuffix("s") in {form.removesuffix("s") for form in (*word.lower().split(), field)}:
+            return ConfigError(f"unknown option {flag}: {word} stands without a name; see limpid {verb} --help")
+    close = probably_meant(name, [option.field.name for option in options if not _stands_alone(option)])
     hint = f"did you mean --{close.replace('_', '-')}?" if close else f"see limpid {verb} --help"
     return ConfigError(f"unknown option {flag}: {hint}")
 
@@ -195,7 +199,12 @@ def make_parser(verb: str, kind: type[Any], everyday: Sequence[str] = ()) -> Par
 
 
 def _is_shown(option: Option, everyday: Sequence[str]) -> bool:
-    return option.field.name in everyday or "positional" in option.field.metadata
+    return option.field.name in everyday or _stands_alone(option)
+
+
+def _stands_alone(option: Option) -> bool:
+    """Whether it is typed without a name."""
+    return "positional" in option.field.metadata
 
 
 def _shown(option: Option) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from limpid.errors import ConfigError
@@ -67,8 +68,28 @@ def unknown_key(key: str, known: Iterable[str]) -> ConfigError:
 
 
 def probably_meant(name: str, known: Iterable[str]) -> str | None:
-    """The known option that other tools call `name`, or else the one that is spelled most like it."""
+    """The known option that other tools call `name`, or one that says more or less of the same words, or a slip away.
+
+    One that merely shares letters, as --threads does with --head, is none.
+    """
     options = list(known)
     tables = (*ELSEWHERE.items(), *NEARLY.items())
     same = [ours for ours, elsewhere in tables if name in elsewhere and ours in options]
-    return next(iter(same or difflib.get_close_matches(name, options, 1)), None)
+    words = _words(name)
+    like = [one for one in options if words and (words <= _words(one) or words >= _words(one))]
+    slips = difflib.get_close_matches(name, options, len(options) or 1, ONE_LETTER)
+    near = [one for one in slips if abs(len(one) - len(name)) <= 1 or _likeness(name, one) >= SEVERAL_LETTERS]
+    return next(iter(same or difflib.get_close_matches(name, like, 1, 0.0) or near), None)
+
+
+ONE_LETTER, SEVERAL_LETTERS = 0.75, 0.8
+"""Least likeness of a slip of the hand, 2 · letters in common / letters of both: stpe and step, learnig_rate."""
+
+
+def _likeness(name: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, name, other).ratio()
+
+
+def _words(name: str) -> frozenset[str]:
+    """The words of a name, in the singular."""
+    return frozenset(word.removesuffix("s") for word in re.split(r"[_\W]+", name) if len(word) > 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import inspect
 import operator
 import os
@@ -15,7 +14,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from limpid.config.domain import Within
-from limpid.config.names import unknown_key
+from limpid.config.names import probably_meant, unknown_key
 from limpid.errors import ConfigError
 from limpid.html import table, titled
 
@@ -221,8 +220,8 @@ def word_of(words: tuple[Any, ...], value: Any, where: str) -> Any:
     for word in words:
         if isinstance(value, type(word)) and value == word:
             return word
-    close = difflib.get_close_matches(str(value), [str(word) for word in words], 1)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    close = probably_meant(str(value), map(str, words))
+    hint = "" if close is None else f"; did you mean {close}?"
     raise ConfigError(f"{where} is {shown(value)}: choose one of {', '.join(map(str, words))}{hint}")
 
 

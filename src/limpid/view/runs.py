@@ -188,8 +188,8 @@ def _row(run: Run) -> RunRow:
     texts = last_lines(run.metrics_file, TAIL)
     last, judged = _last(texts, b"loss"), _last(texts, b"eval_loss")
     try:
-        require_as_written(run.config_file)
-        said = last.get("max_steps")  # else the whole configuration is read, which takes longer than all the rest
+        is_whole = require_as_written(run.config_file)
+        said = last.get("max_steps") if is_whole else None  # reading the whole file takes longer than all the rest
         max_steps = said if type(said) is int else run.read_config().run.max_steps
     except LimpidError as error:
         return _unreadable(run.path.name, str(error))
