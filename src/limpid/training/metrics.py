@@ -62,8 +62,12 @@ UNTRACKED = {"step", "max_steps"}
 """The axis, and what the configuration says."""
 
 
+FEW = 10
+"""Steps of a process among which the first, which compiles, and those that the doctor examines count too much."""
+
+
 class RecentSteps:
-    """Seconds that the last 20 steps took."""
+    """Seconds that the last 20 steps of this process took."""
 
     def __init__(self) -> None:
         self.seconds: deque[float] = deque(maxlen=20)
@@ -73,6 +77,12 @@ class RecentSteps:
         self.seconds.append(seconds)
         limit = 10 * statistics.median(self.seconds)
         return statistics.fmean(one for one in self.seconds if one <= limit)
+
+    def ahead(self, mean: float) -> float | None:
+        """What a step to come takes: their mean; of few the shortest, and of the first nothing, which does more."""
+        if len(self.seconds) == 1:
+            return None
+        return min(self.seconds) if len(self.seconds) < FEW else mean
 
 
 class MetricsLogger:
@@ -106,6 +116,8 @@ class MetricsLogger:
         if (length := batch[0]["tokens"].shape[-1]) != self.length:  # rows of records have lengths of their own
             self.length, self.flops = length, 3 * flops_per_token(self.config.model, length)
         self.seconds = self.recent.mean_with(seconds)  # what is said follows the recent steps
+        rate = tokens / seconds * self.flops
+        self.peak = max(self.peak, rate)  # others may have used the processor while it was measured
         norm, clip = outcome.grad_norm, self.config.update.max_grad_norm
         entry = {
             "step": outcome.number,
@@ -117,7 +129,7 @@ class MetricsLogger:
             "num_tokens": self.tokens,
             "seconds": seconds,
             "tokens_per_second": tokens / seconds,
-            "peak_share": tokens / seconds * self.flops / self.peak,
+            "peak_share": rate / self.peak,
             "process_peak_bytes": process_peak(),
             "updated": outcome.updated,
             "max_steps": self.config.run.max_steps,  # the rate follows from it, and a resume may change it
@@ -144,12 +156,14 @@ class MetricsLogger:
         last = self.config.run.max_steps
         step, loss = f"step {outcome.number}/{last}", f"loss {outcome.loss:.4f}"
         speed = f"{self.seconds * 1e3:.0f} ms | {tokens / self.seconds:,.0f} tok/s"
-        left = f"{_clock((last - outcome.number) * self.seconds)} left"
-        live = f"{step} | {left} | {loss} | {speed}"  # with its bar not wider than 80 columns
+        ahead, to_come = self.recent.ahead(self.seconds), last - outcome.number
+        left = [] if ahead is None and to_come else [f"{_clock(to_come * (ahead or 0.0))} left"]
+        live = " | ".join([step, *left, loss, speed])  # with its bar not wider than 80 columns
         rates = f"lr {outcome.learning_rate:.2e} | grad norm {outcome.grad_norm:.3f}"
         if self.progress is None:
             share = f"{tokens / self.seconds * self.flops / self.peak:.0%} of measured peak"
-            line = f"{step} ({outcome.number / last:.0%}) | {loss} | {rates} before clip | {speed} | {share} | {left}"
+            done = f"{step} ({outcome.number / last:.0%})"
+            line = " | ".join([done, loss, f"{rates} before clip", speed, share, *left])
         else:  # not wider than 80 columns; the time left is in the live line
             line = f"{step} | {loss} | {rates} | {tokens / self.seconds:,.0f} tok/s"
         if not outcome.finite:
