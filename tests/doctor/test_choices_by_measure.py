@@ -264,3 +264,14 @@ def test_a_loss_that_rises_by_most_of_what_was_learned_or_by_a_harder_task(lost:
         stream.add(value, 6)
         found += [one for one in _judged(stream, step, False) if one.rule == LOSS_DIVERGES.slug]
     assert ("choice" if found[0].meant else "fault") == expected
+
+
+@pytest.mark.parametrize(("same", "expected"), [(True, "fault"), (False, "choice")])
+def test_a_schedule_of_an_optimizer_that_was_made_anew_or_of_another_model(same: bool, expected: str) -> None:
+    model = net(6, 1)
+    other = torch.optim.Adam((model if same else net(6, 1)).parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(other, 10)
+    optimizer, rule = torch.optim.Adam(model.parameters()), "schedule-of-another-optimizer"
+    with limpid.watch(model, optimizer, scheduler=schedule, say=False, rules=[rule]) as doctor:
+        found = doctor.preflight((torch.randn(8, 6), torch.randn(8)))
+    assert ["choice" if one.meant else one.severity for one in found] == [expected]

@@ -141,6 +141,7 @@ def logarithms_expected(watched: Watched, record: StepRecord, history: History) 
         says=f"kl_div is given {what} ({least:.2g} … {largest:.2g}) where it expects log-probabilities, which are "
         "never above 0: its value is no divergence, and may fall below 0.",
         cause="softmax where log_softmax is meant",
+        meant=None if what == "probabilities" else "logarithms of densities, which may be above 1",
         evidence={"least": least, "largest": largest},
     )
 

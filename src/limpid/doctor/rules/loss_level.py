@@ -60,7 +60,6 @@ LOSS_BELOW_FLOOR = Rule(
     },
     cost="none: the loss and the row hashes",
     meant="sequences that follow rules: copies, sums, a grammar, moves of a game",
-    suffers=True,
     needs=(Probe.LOSS, Probe.ROWS, Probe.LOSS_GRADIENT, Probe.LOG),
     cause="targets leak into the inputs: labels not shifted, no causal mask, or a task that copies",
     fix="run the causality and label tests: doctor.preflight(batch)",

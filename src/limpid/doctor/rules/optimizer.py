@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FAMILY = "optimizer"
 BESIDE = "weights that are kept beside the model, as for functional_call, or as what its own are rounded from"
-HIDDEN = "a model that is kept out of parameters() on purpose, in a list of one"
+HIDDEN = "a model that is kept out of parameters() on purpose, in a list of one or past the register"
 
 OPTIMIZER_HOLDS_STRANGERS = Rule(
     "optimizer-holds-strangers",
@@ -223,7 +223,12 @@ def not_registered(watched: Watched, record: StepRecord, history: History) -> It
 
 
 def _alone(watched: Watched, places: list[str]) -> bool:
-    """Whether all of them lie in one list of the model that holds nothing else, as what is to be hidden does."""
+    """Whether all of them lie in one list of the model that holds nothing else, or were kept from its register."""
+    from torch import nn
+
+    hidden = vars(watched.info.model)
+    if all(isinstance(hidden.get(place.partition(".")[0]), nn.Module) for place in places):
+        return True  # to set an attribute registers a module, unless its author goes round that
     owner, bracket, index = places[0].partition("[")
     lists = {place.partition("[")[0] for place in places}
     try:

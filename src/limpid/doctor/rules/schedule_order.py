@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
@@ -86,7 +86,14 @@ def another_optimizer(exam: Exam) -> Iterator[Finding]:
                 severity="fault",
                 where=type(scheduler).__name__,
                 says="the schedule sets the rate of another optimizer than the one that steps.",
+                meant=None if _of_this_model(target, exam) else "a schedule of another model's optimizer",
             )
+
+
+def _of_this_model(optimizer: Any, exam: Exam) -> bool:
+    """Whether an optimizer holds a parameter of the model."""
+    groups = getattr(optimizer, "param_groups", [])
+    return any(id(parameter) in exam.info.names for group in groups for parameter in group["params"])
 
 
 @on_step(SCHEDULE_BEFORE_UPDATE)
