@@ -71,6 +71,13 @@ def test_own_tokens_are_copied_by_a_model_of_what_comes_or_coded_one_by_one(
     assert severity("labels-not-shifted", model(), lambda: (ids, ids), steps=1) == expected
 
 
+@pytest.mark.parametrize(("asked", "expected"), [(0.2, "fault"), (1.0, "choice")])
+def test_words_that_are_asked_for_and_not_hidden_or_all_of_them_coded(asked: float, expected: str) -> None:
+    ids, _ = batch(0)
+    labels = ids.masked_fill(torch.rand(ids.shape) > asked, -100)
+    assert severity("labels-not-shifted", EachAlone(), lambda: (ids, labels), steps=1) == expected
+
+
 @pytest.mark.parametrize(("given", "expected"), [(1, "fault"), (2, "choice")])
 def test_labels_shifted_again_in_the_loss_or_two_ahead(given: int, expected: str) -> None:
     """The batch's labels are the next tokens, and the loss shifts once more; or the batch asks for the second next."""

@@ -77,7 +77,9 @@ def perform(base: Run, name: str, kind: str) -> dict[str, Any]:
 
 
 def told(finding: Finding) -> dict[str, Any]:
-    return {key: getattr(finding, key) for key in ("rule", "severity", "step", "where", "says", "cause", "fix")}
+    return {
+        key: getattr(finding, key) for key in ("rule", "severity", "step", "where", "says", "cause", "fix", "meant")
+    }
 
 
 def line(record: Mapping[str, Any]) -> str:

@@ -131,11 +131,11 @@ class Bench:
     doctors: list[Doctor] = field(default_factory=list)
 
     def said(self) -> list[Finding]:
-        """Every finding above a notice, root causes first, each rule once."""
+        """All that is said, root causes first, each rule once."""
         for doctor in self.doctors:
             doctor.close()
         found = {f.rule: f for f in [*self.findings, *(f for doctor in self.doctors for f in doctor.findings)]}
-        return [finding for finding in ranked(list(found.values())) if finding.severity != "notice"]
+        return [finding for finding in ranked(list(found.values())) if finding.is_said]
 
 
 @dataclass(frozen=True)

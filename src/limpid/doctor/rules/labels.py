@@ -31,13 +31,18 @@ NOT_SHIFTED = Rule(
     equation=r"P(y_t = x_t) \ge 0.99,\; \text{chance}\; \textstyle\sum_v p_v^2",
     source="definition of next-token prediction; transformers#35066",
     threshold="a match of {match:.0%} with the own token and less with the next, on {labels:g} labels or more, where "
-    "outputs depend on their own token; a notice where every position is labelled and outputs depend on later tokens",
-    thresholds={"match": NEAR_ALL, "labels": ENOUGH},
+    "outputs depend on their own token; a notice where every position is labelled and outputs depend on later tokens. "
+    "Nobody means it of fewer than {few:.0%} of the positions, nor of a model of what comes next",
+    thresholds={
+        "match": NEAR_ALL,
+        "labels": ENOUGH,
+        "few": Threshold(0.5, "what is chosen to be asked for is to be hidden: of masked words a seventh"),
+    },
     cost="comparisons of two integer tensors",
     meant="an autoencoder, or a check that a model can copy at all",
     needs=(Probe.BATCH, Probe.BACKWARD, Probe.LOSS_GRADIENT),
-    cause="labels are the inputs, not shifted by one",
-    fix="targets[t] = inputs[t + 1]: shift once, in the data or in the loss",
+    cause="labels are the inputs, not shifted by one; or words that were to be masked are not",
+    fix="targets[t] = inputs[t + 1]: shift once, in the data or in the loss; give the model the masked ids",
     refuted_by="a match of 99 % with the next token",
     explains=("loss-below-floor", "not-causal", "loss-formula-unusual", "batch-repeats"),
 )
@@ -211,9 +216,12 @@ def aligned(
         if own[1] and labelled == 1 and not of_language:
             yield _rebuilt(int(gradient.labelled.sum()), step)
             return
+    hidden = (
+        own is not None and own[0] and labelled < NOT_SHIFTED["few"]
+    )  # positions are asked for that show their answer
     reads_backwards = own is not None and own[2] and not own[1]  # by its own mask or order it is to tell what comes
     yield from _judged(
-        counted, int(gradient.labelled.sum()), step, other, dense, of_language or reads_backwards or shifted
+        counted, int(gradient.labelled.sum()), step, other, dense, of_language or reads_backwards or shifted or hidden
     )
 
 

@@ -72,9 +72,10 @@ STATISTICS_MOMENTUM = Rule(
     equation=r"\hat\mu \leftarrow (1 - m)\, \hat\mu + m\, \mu_{\text{batch}}",
     source="documentation of torch.nn.BatchNorm1d: momentum",
     threshold="exact: momentum from {most:g} up to but not including 1, or 0 with statistics that are still 0 and 1; 1 "
-    "is a choice, of methods that adapt within a batch",
+    "is a choice, of methods that adapt within a batch, and so may be what is below {keras:g}",
     thresholds={
-        "most": Threshold(0.9, "TensorFlow's and Keras's 0.9, 0.99, 0.997: nine tenths of the last batch alone")
+        "keras": Threshold(0.95, "who wants the last batch alone says 1"),
+        "most": Threshold(0.9, "TensorFlow's and Keras's 0.9, 0.99, 0.997: nine tenths of the last batch alone"),
     },
     cost="none",
     meant="statistics of the last batches alone, as to adapt to where it is now",
@@ -190,7 +191,7 @@ def which_share(exam: Exam) -> Iterator[Finding]:
             continue
         yield STATISTICS_MOMENTUM.finding(
             severity="warning" if momentum else "fault",
-            meant="" if momentum else None,
+            meant="" if 0 < momentum < STATISTICS_MOMENTUM["keras"] else None,
             where=name,
             says=f"{name} ({len(norms)} batch norms in all) has momentum {momentum:g}: it {says}",
             sure=0.9,
