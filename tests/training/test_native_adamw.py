@@ -33,9 +33,11 @@ def gradients(parameters: list[nn.Parameter], number: int) -> None:
 SCALER = torch.amp.GradScaler("cpu", enabled=False)
 
 
+@pytest.mark.parametrize("looked_at", [True, False])
 @pytest.mark.parametrize("limit", [None, 1e9, 1.0])
-def test_clipped_updates_are_pytorchs_to_the_bit(limit: float | None) -> None:
-    """But for entries beyond the last 16, which PyTorch rounds one by one, and in another order."""
+def test_clipped_updates_are_pytorchs_to_the_bit(limit: float | None, looked_at: bool) -> None:
+    """But for entries beyond the last 16, which PyTorch rounds one by one, and in another order; whether somebody looks
+    at the gradients before the update or the kernel clips them itself."""
     (ours, own), (theirs, pytorch) = optimizer(optimizers.AdamW, fused=True), optimizer(torch.optim.AdamW, fused=True)
     for number in range(1, 6):
         gradients(ours, number)
@@ -45,11 +47,14 @@ def test_clipped_updates_are_pytorchs_to_the_bit(limit: float | None) -> None:
         scale = 1.0 if limit is None else min(1.0, limit / (norm + 1e-6))
         for parameter in theirs[:-1]:
             parameter.grad.mul_(scale)
+        if looked_at:
+            own.scale_gradients()
+            assert all(torch.equal(one.grad, other.grad) for one, other in zip(ours[:-1], theirs[:-1], strict=True))
         update(own, SCALER, 0.01 / number, finite=True)
         update(pytorch, SCALER, 0.01 / number, finite=True)
         for one, other in zip(ours[:-1], theirs[:-1], strict=True):
             exact = {} if one.numel() % 32 == 0 else {"rtol": 3e-7, "atol": 3e-7}
-            pairs = [(one, other), (one.grad, other.grad)]
+            pairs = [(one, other)]
             pairs += [(own.state[one][name], theirs) for name, theirs in pytorch.state[other].items()]
             for found, expected in pairs:
                 torch.testing.assert_close(found.detach(), expected.detach(), **(exact or {"rtol": 0, "atol": 0}))
@@ -67,6 +72,15 @@ def test_the_norm_is_that_of_float64_and_of_any_number_of_threads() -> None:
     torch.set_num_threads(threads)
     assert len(set(found)) == 1
     assert found[0] == (pytest.approx(exact, rel=1e-6) if HERE else None)
+
+
+def test_what_was_to_be_clipped_is_forgotten_with_the_gradients() -> None:
+    parameters, own = optimizer(optimizers.AdamW, fused=True)
+    gradients(parameters, 1)
+    clip(nn.ParameterList(parameters), own, SCALER, 1e-3)
+    assert (own.factor < 1) == HERE
+    own.zero_grad()
+    assert own.factor == 1
 
 
 def test_a_gradient_that_is_not_finite_moves_nothing() -> None:

@@ -50,6 +50,8 @@ class UpdateRecorder(BackwardRecorder):
         if record.updated and record.reported and len(self.watched.optimizers) <= 1:
             return
         record.events.append("update")
+        if record.sampled or record.read:
+            getattr(optimizer, "scale_gradients", lambda: None)()  # limpid's own clips in the update
         self._stepping += [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         record.rates = [rate_of(group) for group in optimizer.param_groups]

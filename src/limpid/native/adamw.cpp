@@ -54,17 +54,18 @@ struct Arrays {
 };
 
 struct Rule {
-    double rate, beta1, beta2, eps, weight_decay;
+    double rate, beta1, beta2, eps, weight_decay, factor;  // by which gradients are multiplied first
 };
 
 // Sixteen entries of a parameter, or the first `some` of them. Every operation is rounded as PyTorch's fused AdamW
 // rounds it.
 struct Moved {
-    __m512 kept, near1, near2, beta2, eps, step, root;
+    __m512 factor, kept, near1, near2, beta2, eps, step, root;
     bool decays;
 
     Moved(const Rule& r, double number)
-        : kept(all((float)(1 - r.rate * r.weight_decay))),
+        : factor(all((float)r.factor)),
+          kept(all((float)(1 - r.rate * r.weight_decay))),
           near1(all((float)(1 - r.beta1))),
           near2(all((float)(1 - r.beta2))),
           beta2(all((float)r.beta2)),
@@ -75,7 +76,7 @@ struct Moved {
 
     inline __attribute__((always_inline)) void operator()(float* p, const float* g, float* m, float* v,
                                                           __mmask16 some) const {
-        __m512 gradient = _mm512_maskz_loadu_ps(some, g), theta = _mm512_maskz_loadu_ps(some, p);
+        __m512 gradient = _mm512_mul_ps(_mm512_maskz_loadu_ps(some, g), factor), theta = _mm512_maskz_loadu_ps(some, p);
         __m512 mean = _mm512_maskz_loadu_ps(some, m), square = _mm512_maskz_loadu_ps(some, v);
         if (decays) theta = _mm512_mul_ps(theta, kept);
         mean = _mm512_fmadd_ps(near1, _mm512_sub_ps(gradient, mean), mean);

@@ -11,6 +11,9 @@ constexpr int64_t INPUTS = 32;   // of a tile
 
 inline int64_t upwards(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 
+// Rows are too many for the processor to see where each goes on; what lies behind the last one is only asked for.
+inline void soon(const float* x) { _mm_prefetch((const char*)x, _MM_HINT_T0); }
+
 // Sixteen numbers as bfloat16 in the lower half of each lane; 0 where there are fewer.
 inline __m512i narrow(const float* x, __mmask16 some) {
     return _mm512_cvtepu16_epi32(rounded(_mm512_maskz_loadu_ps(some, x)));
@@ -57,17 +60,19 @@ extern "C" {
 
 // For x W^T: rows of W are outputs.
 void pack_rows(const float* w, uint16_t* packed, int64_t rows, int64_t columns, int threads) {
-    const int64_t deep = upwards(columns, INPUTS) / INPUTS, blocks = upwards(rows, OUTPUTS) / OUTPUTS;
+    const int64_t deep = upwards(columns, INPUTS);
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < blocks * deep; i++) {
-        const int64_t n = i / deep * OUTPUTS, k = i % deep * INPUTS;
-        for (int64_t j = n; j < std::min(n + OUTPUTS, rows); j += LANES) {
+    for (int64_t n = 0; n < rows; n += LANES) {
+        uint16_t* to = packed + n / OUTPUTS * OUTPUTS * deep + 2 * (n % OUTPUTS);
+        for (int64_t k = 0; k < columns; k += INPUTS) {
             __m512i tile[LANES];
-            for (int64_t row = j; row < j + LANES; row++)
-                tile[row - j] = row < rows ? pairs(w + row * columns + k, columns - k) : _mm512_setzero_si512();
+            for (int64_t i = 0; i < LANES; i++) {
+                const float* row = w + (n + i) * columns + k;
+                soon(row + 2 * INPUTS), soon(row + 2 * INPUTS + LANES);
+                tile[i] = n + i < rows ? pairs(row, columns - k) : _mm512_setzero_si512();
+            }
             transpose(tile);
-            for (int64_t pair = 0; pair < LANES; pair++)
-                _mm512_storeu_si512(packed + n * deep * INPUTS + (k + 2 * pair) * OUTPUTS + 2 * (j - n), tile[pair]);
+            for (int64_t pair = 0; pair < LANES; pair++) _mm512_storeu_si512(to + (k + 2 * pair) * OUTPUTS, tile[pair]);
         }
     }
 }
@@ -76,11 +81,14 @@ void pack_rows(const float* w, uint16_t* packed, int64_t rows, int64_t columns, 
 void pack_columns(const float* w, uint16_t* packed, int64_t rows, int64_t columns, int threads) {
     const int64_t block = OUTPUTS * upwards(rows, INPUTS);
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t n = 0; n < rows; n += 2)
-        for (int64_t k = 0; k < columns; k += LANES) {
-            const float *above = w + n * columns + k, *below = n + 1 < rows ? above + columns : nullptr;
-            uint16_t* to = packed + k / OUTPUTS * block + n * OUTPUTS + 2 * (k % OUTPUTS);
-            _mm512_storeu_si512(to, paired(above, below, first(columns - k)));
-        }
+    for (int64_t m = 0; m < rows; m += INPUTS)
+        for (int64_t j = 0; j < columns; j += OUTPUTS)
+            for (int64_t n = m; n < std::min(m + INPUTS, rows); n += 2)
+                for (int64_t k = j; k < std::min(j + OUTPUTS, columns); k += LANES) {
+                    const float *above = w + n * columns + k, *below = n + 1 < rows ? above + columns : nullptr;
+                    soon(above + 2 * OUTPUTS), soon(above + columns + 2 * OUTPUTS);
+                    uint16_t* to = packed + j / OUTPUTS * block + n * OUTPUTS + 2 * (k - j);
+                    _mm512_storeu_si512(to, paired(above, below, first(columns - k)));
+                }
 }
 }

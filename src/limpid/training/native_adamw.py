@@ -28,7 +28,7 @@ class Arrays(ctypes.Structure):
 class Rule(ctypes.Structure):
     """What is the same for every parameter of a group."""
 
-    _fields_ = tuple((name, ctypes.c_double) for name in ("rate", "beta1", "beta2", "eps", "weight_decay"))
+    _fields_ = tuple((name, ctypes.c_double) for name in ("rate", "beta1", "beta2", "eps", "weight_decay", "factor"))
 
 
 def serves(groups: Iterable[Group]) -> bool:
@@ -54,8 +54,8 @@ def norm(gradients: Sequence[Tensor]) -> float:
     return math.sqrt(_kernels().sum_of_squares(*_counted(gradients, _pointers(gradients)), torch.get_num_threads()))
 
 
-def update(group: Group, states: MutableMapping[Tensor, dict[str, Any]]) -> None:
-    """Move the parameters of a group and their moments."""
+def update(group: Group, states: MutableMapping[Tensor, dict[str, Any]], factor: float = 1.0) -> None:
+    """Move the parameters of a group and their moments, by `factor` times their gradients."""
     parameters = [p for p in group["params"] if p.grad is not None]
     if not parameters:
         return
@@ -63,7 +63,7 @@ def update(group: Group, states: MutableMapping[Tensor, dict[str, Any]]) -> None
     lists = [parameters, [p.grad for p in parameters]]
     lists += [[one[name] for one in held] for name in ("exp_avg", "exp_avg_sq", "step")]
     arrays = Arrays(*(ctypes.cast(_pointers(one), ctypes.c_void_p) for one in lists))
-    rule = Rule(group["lr"], *group["betas"], group["eps"], group["weight_decay"])
+    rule = Rule(group["lr"], *group["betas"], group["eps"], group["weight_decay"], factor)
     counted = _counted(parameters, ctypes.byref(arrays))
     _kernels().adamw(*counted, ctypes.byref(rule), torch.get_num_threads())
     torch.autograd.graph.increment_version(parameters)

@@ -25,15 +25,30 @@ class Plain(Optimizer):
 class AdamW(Plain, torch.optim.AdamW):
     """PyTorch's fused one, to the same bits in limpid's own kernel where that is there: one call for all parameters."""
 
+    factor = 1.0
+    """What the next update multiplies all gradients by, in the pass that it makes over them anyway."""
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None if closure is None else closure()
         if getattr(self, "found_inf", None) is None and native_adamw.serves(self.param_groups):
             for group in self.param_groups:
-                native_adamw.update(group, self.state)
-            return loss
-        PYTORCH_ADAMW_STEP(self)
+                native_adamw.update(group, self.state, self.factor)
+        else:
+            self.scale_gradients()
+            PYTORCH_ADAMW_STEP(self)
+        self.factor = 1.0
         return loss
+
+    def scale_gradients(self) -> None:
+        """Multiply gradients by the factor now: for who looks at them before the update."""
+        if self.factor != 1:
+            torch._foreach_mul_(self.gradients(), self.factor)
+            self.factor = 1.0
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.factor = 1.0
+        super().zero_grad(set_to_none)
 
     def gradients(self) -> list[Tensor]:
         """Those that there are."""

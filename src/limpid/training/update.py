@@ -99,7 +99,7 @@ def clip(
     most = math.inf if max_grad_norm is None else max_grad_norm
     own = optimizer.norm() if isinstance(optimizer, AdamW) and pipeline is None else None
     if isinstance(optimizer, AdamW) and own is not None and math.isfinite(own):  # else as PyTorch, seen by who watches
-        scale_down([p for group in optimizer.param_groups for p in group["params"]], most, own)
+        scale_down([p for group in optimizer.param_groups for p in group["params"]], most, own, optimizer)
         return own
     if pipeline is None:
         norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), most))
@@ -110,10 +110,10 @@ def clip(
     return float(norm)
 
 
-def scale_down(parameters: list[Tensor], max_norm: float, total_norm: float) -> None:
-    """Scale gradients whose global norm is known, and finite, down to `max_norm`; who watches a run wraps this."""
-    if (scale := max_norm / (total_norm + 1e-6)) < 1:
-        torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], scale)
+def scale_down(parameters: list[Tensor], max_norm: float, total_norm: float, optimizer: AdamW) -> None:
+    """Have the update scale these gradients, whose global norm is known, and finite, down to `max_norm`; who watches a
+    run wraps this."""
+    optimizer.factor = min(1.0, max_norm / (total_norm + 1e-6))
 
 
 def update(

@@ -78,15 +78,14 @@ def _add_product(total: Tensor | None, logits: Tensor, rows: Tensor, dtype: torc
     """total + logitsᵀ rows in a format of at least theirs, some of the vocabulary at a time: each product is added up
     while the caches hold it, and libraries are faster at several that are not tall."""
     count = kernel_limits.matrix_rows(logits.shape[1], logits.device.type)
+    if count == logits.shape[1]:
+        product = logits.T @ rows
+        return product.to(dtype) if total is None else total.add_(product)
     begun = total is None
     total = rows.new_empty((logits.shape[1], rows.shape[1]), dtype=dtype) if total is None else total
     for part, bar in zip(logits.split(count, dim=1), total.split(count), strict=True):
-        if begun and dtype == rows.dtype:
-            torch.mm(part.T, rows, out=bar)
-        elif begun:
-            bar.copy_(part.T @ rows)
-        else:
-            bar.add_(part.T @ rows)
+        product = part.T @ rows
+        bar.copy_(product) if begun else bar.add_(product)
     return total
 
 
