@@ -84,8 +84,12 @@ def _add_product(total: Tensor | None, logits: Tensor, rows: Tensor, dtype: torc
     begun = total is None
     total = rows.new_empty((logits.shape[1], rows.shape[1]), dtype=dtype) if total is None else total
     for part, bar in zip(logits.split(count, dim=1), total.split(count), strict=True):
-        product = part.T @ rows
-        bar.copy_(product) if begun else bar.add_(product)
+        if begun and dtype == rows.dtype:
+            torch.mm(part.T, rows, out=bar)
+        elif begun:
+            bar.copy_(part.T @ rows)
+        else:
+            bar.add_(part.T @ rows)
     return total
 
 
