@@ -256,7 +256,7 @@ def test_an_optimizer_of_a_stale_copy_or_of_what_weights_are_made_from(moved: bo
         model.zero_grad()
         return squared(model, given)
 
-    assert severity("optimizer-holds-strangers", model, lambda: held, loss, 4, optimizer) == expected
+    assert severity("optimizer-holds-strangers", model, lambda: held, loss, 11, optimizer) == expected
 
 
 @pytest.mark.parametrize(("lost", "expected"), [(0.9, "fault"), (0.2, "choice")])

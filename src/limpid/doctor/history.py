@@ -119,7 +119,7 @@ class History:
     raises_likelihood: bool = False  # whether the optimizers maximise, and the loss is a mean of log p
     taught_downhill: bool = False  # whether any step made its targets likelier
     began_fresh: bool = False  # whether the weights were as they were drawn at the first pass
-    own_at_first: dict[str, list[float]] = field(default_factory=dict)  # elements, where the optimizer holds others
+    own_at_first: dict[str, float] = field(default_factory=dict)  # sums of parameters, where the optimizer holds others
     own_token: tuple[bool, bool, bool] | None = None  # whether outputs depend on their own token, later, earlier ones
     last_targets: tuple[int, float] | None = None  # how many, and the mean of their cubes
     steps_begun: dict[int, tuple[float, float]] = field(default_factory=dict)  # largest rate and loss, by step

@@ -10,13 +10,15 @@ from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 from limpid.doctor.rules.optimizer import OPTIMIZER_HOLDS_STRANGERS
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from limpid.doctor.history import History
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
 FAMILY = "own_weights"
-FEW, STILL = 8, 3
-"""Elements of as many parameters that are remembered, and the update after which they are looked at again."""
+FEW, STILL = 8, 10
+"""Parameters whose sum is remembered, and the update after which they are looked at again."""
 LOOKS = Threshold(2, "an average may stand in the place of the weights for a moment")
 
 LOADS_ITSELF = Rule(
@@ -81,17 +83,24 @@ def inside_a_checkpoint(watched: Watched, record: StepRecord, history: History) 
         )
 
 
+def _sum(parameter: Tensor) -> float:
+    """Of all elements: the same to the bit where none has moved."""
+    return float(parameter.detach().double().sum())
+
+
 @on_step(OPTIMIZER_HOLDS_STRANGERS)
 def left_as_they_were(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """Weights that get gradients and stand still, while the optimizer updates nothing of the model."""
     info, rule = watched.info, OPTIMIZER_HOLDS_STRANGERS
+    if info.sharded or info.shapeless:
+        return
     if record.number == 1 and watched.held and not any(id(p) in info.names for p in watched.held):
-        own = [(name, p) for name, p in info.parameters.items() if p.grad is not None]
-        history.own_at_first = {name: p.detach().flatten()[:FEW].tolist() for name, p in own[:FEW]}
-    if record.number != STILL or not history.own_at_first or not record.updated or info.sharded:
+        own = [(name, p) for name, p in info.parameters.items() if p.grad is not None and p.element_size() >= 4]
+        history.own_at_first = {name: _sum(p) for name, p in own[:FEW]}
+    if record.number != STILL or not history.own_at_first or min(history.rates, default=0.0) <= 0 or record.skipped:
         return
     kept = history.own_at_first
-    if all(info.parameters[name].detach().flatten()[:FEW].tolist() == values for name, values in kept.items()):
+    if all(_sum(info.parameters[name]) == before for name, before in kept.items()):
         yield rule.finding(
             severity="fault",
             step=record.number,
