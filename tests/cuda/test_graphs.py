@@ -55,14 +55,15 @@ def test_an_operation_that_waits_ends_the_recording_and_nothing_else(
     assert waiting.graphs is not None
     assert not waiting.graphs.is_able
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    assert len(torch.rand(3, device="cuda").unique()) == 3
     assert same(plain, waiting)
 
 
 def test_memory_is_given_back() -> None:
-    config = configured(model={"d_model": 256, "num_layers": 4}, batch_size=64)
+    config = configured(model={"d_model": 256, "num_layers": 4}, batch_size=512)
     state = begun(config, recorded=True)
     for number in range(8):
-        step(state, batch(number, rows=64), config)
+        step(state, batch(number, rows=512), config)
     assert state.graphs is not None
     assert state.graphs.launches
     held = torch.cuda.memory_reserved()
@@ -72,7 +73,7 @@ def test_memory_is_given_back() -> None:
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() < held / 2
     for number in range(8):
-        step(state, batch(number, rows=64), config)
+        step(state, batch(number, rows=512), config)
     assert state.graphs.launches > 8
 
 

@@ -43,8 +43,8 @@ def configured(parts: int = 1, model: dict[str, Any] | None = None, **run: Any) 
     )
 
 
-def begun(config: TrainConfig, *, recorded: bool) -> State:
-    state = fresh_state(config, Mesh(torch.device(THERE)))
+def begun(config: TrainConfig, *, recorded: bool, where: str = THERE) -> State:
+    state = fresh_state(config, Mesh(torch.device(where)))
     state.graphs = CudaGraphs(state.model, RECORDER) if recorded else None
     return state
 
@@ -197,3 +197,27 @@ def test_the_doctor_sees_every_step_and_says_the_same(compiled: bool) -> None:
     assert told[0][0]
     assert outcomes[0] == outcomes[1]
     assert launches == 2 * (60 - 3 - REPEATS - (0 if compiled else 6))
+
+
+def test_gradients_that_are_no_numbers_are_told_as_on_the_host() -> None:
+    """Their norm is read behind an update that left the weights; the step is repeated, and says where they arise."""
+    config, told = configured(), []
+    for where in ("cpu", THERE):
+        state = begun(config, recorded=where == THERE, where=where)
+        doctor, waited = Doctor(state.model, state.optimizer, say=False, total_steps=40), 0
+        for number in range(26):
+            if number == 25:
+                with torch.no_grad():
+                    state.model.get_parameter("blocks.1.mlp.up.weight")[3] = torch.inf
+            waits = pretend.waits() if THERE == where == pretend.NAME else 0
+            outcome = step(state, batch(number), config, looked_into=doctor.looks_inside)
+            if number == 23 and waits:
+                waited = pretend.waits() - waits
+            doctor.step(outcome.loss, (), outcome.metrics)
+        doctor.close()
+        assert not outcome.updated
+        assert waited < 12
+        told.append([(one.rule, one.step, one.where, one.says) for one in doctor.findings if one.severity != "notice"])
+        assert dict(doctor.skipped) == {}
+    assert told[0] == told[1]
+    assert told[0]

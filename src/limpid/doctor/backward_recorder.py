@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from limpid.doctor import update_sample
+from limpid.doctor.devices import on_host
 from limpid.doctor.finding import Skipped
 from limpid.doctor.graph_leaves import has_own_backward, other_leaves
 from limpid.doctor.history import History
@@ -41,6 +42,7 @@ class BackwardRecorder(PassRecorder):
         self._trail = WeightTrail(watched.sentinels())
         self._maps = {} if watched.info.shapeless or watched.info.sharded else linear_maps(watched.info)
         self._read: Tensor | None = None  # the norm that was read last
+        self._looks_itself = False  # whether an update is told on the device that a gradient is not finite, and rests
         self._stepped: list[Tensor] = []  # what the update of the step before was given
         self._stepped_with: list[tuple[Tensor, Tensor]] = []  # and a few elements of some of the gradients
 
@@ -154,9 +156,17 @@ class BackwardRecorder(PassRecorder):
         dense = [local(g) for g in gradients if not g.is_sparse]
         if record.norm_tensor is None and dense and Probe.GRADIENT_NORM in self.probes:
             record.norm_tensor = update_sample.norm_of(dense)
-        if record.norm_tensor is not None and record.norm_tensor is not self._read:
-            self._read = record.norm_tensor
-            # on a device this is the one wait of a step; behind the update it would be too late
-            record.norm = float(record.norm_tensor)
-            if not math.isfinite(record.norm) and not self.watched.scaling:
-                self.judge.broke(record, record.roots[-1].item() if record.roots else math.nan)
+        if record.norm_tensor is None:
+            return
+        # on a device this is the one wait of a step; behind an update that does not look itself it would be too late
+        later = self._looks_itself and not record.sampled and not on_host(record.norm_tensor)
+        if not later or (record.clips and not record.clips[-1][0]):  # or of a clip that had nothing
+            self._read_norm(record)
+
+    def _read_norm(self, record: StepRecord) -> None:
+        """Know the norm; where it is no number, the weights are still those that made it so."""
+        if record.norm_tensor is None or record.norm_tensor is self._read:
+            return
+        self._read, record.norm = record.norm_tensor, float(record.norm_tensor)
+        if not math.isfinite(record.norm) and not self.watched.scaling:
+            self.judge.broke(record, record.roots[-1].item() if record.roots else math.nan)

@@ -82,6 +82,7 @@ class StepRecorder(UpdateRecorder):
         self.history.reported = True
         record = self.record
         record.reported = True
+        self._read_norm(record)
         record.micros = micro_batches(batch)
         record.loss = single_number(loss)
         said = metrics if metrics is not None else loss if isinstance(loss, dict) else {}
@@ -101,8 +102,7 @@ class StepRecorder(UpdateRecorder):
         if record.loss is None and record.roots:
             total = float(torch.stack([r.float().reshape(()) for r in record.roots]).sum())
             record.loss = total / (self.watched.scale or 1.0)
-        if record.norm is None and record.norm_tensor is not None:
-            record.norm = float(record.norm_tensor)
+        self._read_norm(record)
         record.scale = self.watched.scale
         record.own_draw = self._sampling.drew(record.token_ids)
         self._count_others(record)

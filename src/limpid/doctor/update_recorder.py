@@ -50,6 +50,7 @@ class UpdateRecorder(BackwardRecorder):
         if record.updated and record.reported and len(self.watched.optimizers) <= 1:
             return
         record.events.append("update")
+        self._looks_itself = isinstance(getattr(optimizer, "found_inf", None), Tensor)
         if record.sampled or record.read:
             getattr(optimizer, "scale_gradients", lambda: None)()  # limpid's own clips in the update
         self._stepping += [p for group in optimizer.param_groups for p in group["params"]]

@@ -70,12 +70,15 @@ class Recorder(Protocol):
     """Records what work launches."""
 
     def warm_up(self, work: Callable[[], object]) -> None:
-        """Do once, unrecorded, what is to be recorded."""
+        """Do once, unrecorded, what is to be recorded.
+
+        Raises  RuntimeError where it waits for the device
+        """
 
     def record(self, work: Callable[[], Gradients]) -> tuple[Callable[[], None], Gradients]:
         """What launches the work again, and where it leaves its results, which are not there before the first launch.
 
-        Raises  RuntimeError for what cannot be recorded
+        Raises  RuntimeError for what else cannot be recorded
         """
 
 
@@ -84,18 +87,28 @@ class OnDevice:
 
     def __init__(self) -> None:
         self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+        self.generator = torch.cuda.default_generators[torch.cuda.current_device()]
 
     def warm_up(self, work: Callable[[], object]) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            work()
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")  # to wait while a graph is recorded would leave the allocator unusable
+        try:
+            with torch.cuda.stream(self.stream):
+                work()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
         torch.cuda.current_stream().wait_stream(self.stream)
 
     def record(self, work: Callable[[], Gradients]) -> tuple[Callable[[], None], Gradients]:
-        graph = torch.cuda.CUDAGraph()
+        graph, before = torch.cuda.CUDAGraph(), self.generator.clone_state()
         own = torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local")
-        with torch.cuda.stream(torch.cuda.current_stream()), own:  # a graph that failed does not leave its stream
-            made = work()
+        try:
+            with torch.cuda.stream(torch.cuda.current_stream()), own:  # a graph that failed does not leave its stream
+                made = work()
+        except RuntimeError:
+            self.generator.graphsafe_set_state(before)  # nor the state of random numbers
+            raise
         return graph.replay, made
 
 
@@ -165,8 +178,9 @@ class CudaGraphs:
         """Record the pass; returns whether that can be done."""
         if (kind.adds and not self._holds_gradients()) or is_hooked_inside(self.model):
             return False
-        if not kind.adds:
-            self._recorded.clear()  # what adds to other gradients than those to come
+        if not kind.adds:  # what adds to other gradients than those to come goes; memory without a graph is not shared
+            self._recorded.clear()
+            self._gradients, self._recorder = (), None
         self._recorder = self._recorder or self._new_recorder()
         one = Pass(self.model, self.trained, {n: x.clone() for n, x in inputs.items()}, kind.labels, mode)
         try:

@@ -103,7 +103,7 @@ def clip(
         return own
     if pipeline is None:
         norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), most))
-        return norm if norm.device.type == "cuda" else float(norm)
+        return float(norm) if norm.device.type == "cpu" else norm
     pipeline.share_overflow(scaler, optimizer)
     norm = pipeline.grad_norm()
     torch.nn.utils.clip_grads_with_norm_(model.parameters(), most, norm)
