@@ -45,6 +45,7 @@ class BackwardRecorder(PassRecorder):
         self._looks_itself = False  # whether an update is told on the device that a gradient is not finite, and rests
         self._stepped: list[Tensor] = []  # what the update of the step before was given
         self._stepped_with: list[tuple[Tensor, Tensor]] = []  # and a few elements of some of the gradients
+        self._left: list[tuple[Tensor, Tensor]] = []  # gradients that are there as a pass begins, and elements of them
 
     @guarded
     def on_backward(self, root: Any, inputs: Any) -> None:
@@ -53,9 +54,9 @@ class BackwardRecorder(PassRecorder):
         record = self.record
         self._loss_from = None
         tensor = root[0] if isinstance(root, tuple | list) and root else root
+        if Probe.LEFT_OVER in self.probes and ("backward" not in record.events or record.passed_by):
+            self._look_for_left_over(record)
         if "backward" not in record.events:
-            if Probe.LEFT_OVER in self.probes:
-                self._look_for_left_over(record)
             if Probe.MODES in self.probes:
                 self._look_at_modes(record)
             with self.skipped.noting("weights between updates"):
@@ -89,6 +90,8 @@ class BackwardRecorder(PassRecorder):
     @guarded
     def on_backward_ended(self) -> None:
         self._depth -= 1
+        if self._depth == 0 and self._left:
+            self._look_for_what_was_added(self.record)
         if self._depth == 0 and self.record.number == self.first_step and Probe.BACKWARD in self.probes:
             self.record.arrived |= {id(p) for p in self.watched.info.parameters.values() if p.grad is not None}
         if self._depth == 0 and self.record.sampled and Probe.UNITS in self.probes and not self.record.updated:
@@ -122,6 +125,15 @@ class BackwardRecorder(PassRecorder):
                 record.left_in.append(self.watched.info.names.get(id(parameter), "?"))
         now = [(sample(p.grad, FEW), some) for p, some in self._stepped_with if p.grad is not None]
         record.left_changed = any(bool(left.any()) and not torch.equal(left, some) for left, some in now)
+        self._left = [(p, sample(grad, FEW).clone()) for p, grad in kept] if record.left_over else []
+
+    def _look_for_what_was_added(self, record: StepRecord) -> None:
+        """Whether the pass added to what was left; a pass of another model adds nothing to it."""
+        now = [(sample(p.grad, FEW), some) for p, some in self._left if p.grad is not None]
+        record.passed_by = all(torch.equal(some, before) for some, before in now)
+        if record.passed_by:
+            record.left_over, record.left_in, record.left_changed = 0.0, [], False
+        self._left = []
 
     def _look_at_modes(self, record: StepRecord) -> None:
         info = self.watched.info

@@ -84,6 +84,7 @@ class StepRecord:
     left_over: float = 0.0  # largest norm of a gradient of the step before that was there when backward began
     left_in: list[str] = field(default_factory=list)  # the tensors that have one
     left_changed: bool = False  # whether any is another by now than the one that was stepped with
+    passed_by: bool = False  # whether the backward pass before added nothing to them: another model's
     no_gradients: bool = False
     arrived: set[int] = field(default_factory=set)  # parameters with a gradient after a pass of the first step
     moved_since: bool | None = None  # whether the weights are not those that the last update left; None if unknown

@@ -79,13 +79,16 @@ def constant_matrices(info: ModelInfo) -> tuple[list[str], list[str], list[str]]
 
 
 def units_stay_alike(info: ModelInfo, names: Iterable[str]) -> bool:
-    """Whether gradients of matrices of equal rows or columns are so, too, or, where none is there, nothing is drawn."""
+    """Whether gradients of matrices of equal rows or columns are so, too, or, where none is there, nothing is drawn.
+
+    A gradient of 0, as behind a matrix that starts at 0, shows nothing yet.
+    """
     for name in names:
         gradient = info.parameters[name].grad
         if gradient is None:
             if not all(map(is_constant, info.parameters.values())):
                 return False
-        elif not any(_is_close(gradient, part) for part in (gradient[:1], gradient[:, :1])):
+        elif not gradient.any() or not any(_is_close(gradient, part) for part in (gradient[:1], gradient[:, :1])):
             return False
     return True
 

@@ -31,7 +31,7 @@ PROMPT_LEARNED = Rule(
     threshold="exact: a token right after what begins a user's turn in the model's own template is learned, in more "
     "than "
     "{share:.0%} of the turns that the rows hold; or more than {share:.0%} of the positions that the batch calls "
-    "prompt have a gradient",
+    "prompt have a gradient, which nobody means unless it weighs less than {less:.0%} of the answers'",
     thresholds={
         "share": Threshold(0.5, "a text may quote a turn; a mask that is full has all of them"),
         "less": Threshold(0.7, "of an answer's weight: a mask that is not applied gives both the same"),

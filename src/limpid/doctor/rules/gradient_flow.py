@@ -116,13 +116,15 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
             evidence={"modules": modules[:32], "parameters": size},
         )
     cut = [name for name in without if name not in idle]
-    zero = [name for name in trained if norms.get(name) == 0 and not _excused(exam, name)]
+    silent = [name for name in flow.silent if not _starts_at_zero(exam, name)]
+    waits = bool(flow.silent) and not silent  # for weights that start at 0 to leave it
+    zero = [name for name in trained if norms.get(name) == 0 and not waits and not _excused(exam, name)]
     spare = _poolers(exam) if cut and not zero else set()
     if spare and all(_inside(name, spare) for name in cut) and not any(_inside(name, spare) for name in flow.cut):
         yield _unread(min(spare, key=len), cut)
     elif cut or (zero and not exam.has_nothing_to_learn):
         found = _cut(exam, cut + zero, flow.cut, None)
-        found = found if cut or not flow.silent else _dead(found, flow.silent)
+        found = found if cut or not silent else _dead(found, silent)
         yield replace(found, meant="") if len(cut) == len(trained) else found
 
 
@@ -130,6 +132,12 @@ def _inside(name: str, modules: set[str]) -> bool:
     """Whether a module or parameter is one of these, or a part of one."""
     parts = name.split(".")
     return any(".".join(parts[:i]) in modules for i in range(1, len(parts) + 1))
+
+
+def _starts_at_zero(exam: Exam, module: str) -> bool:
+    """Whether a module gives 0 because its weights, or those of a part of it, are 0."""
+    parts = (list(part.parameters(recurse=False)) for part in exam.model.get_submodule(module).modules())
+    return any(own and all(map(is_zero, own)) for own in parts)
 
 
 def _poolers(exam: Exam) -> set[str]:

@@ -142,6 +142,9 @@ def too_large(exam: Exam) -> Iterator[Finding]:
     )
 
 
+WAITS = "matrices that follow once others, which have a gradient, have left 0"
+
+
 @before_first_step(DEGENERATE)
 def degenerate(exam: Exam) -> Iterator[Finding]:
     """By values."""
@@ -153,6 +156,7 @@ def degenerate(exam: Exam) -> Iterator[Finding]:
     # behind a head that starts at 0, and learns, everything has gradient 0 for one step
     waits = head is not None and not bool(head[1].detach().any()) and bool(norms.get(f"{head[0]}.weight"))
     stuck = [name for name in zero if norms and norms.get(name) == 0 and not waits]
+    follows = any(norms.get(name) for name in zero)
     if equal or stuck:
         names = equal or stuck
         alike = bool(equal) and units_stay_alike(exam.info, equal)
@@ -166,7 +170,7 @@ def degenerate(exam: Exam) -> Iterator[Finding]:
             where=names[0],
             says=f"{len(names)} matrices start as copies of one {'number' if not equal else 'row'} "
             f"({', '.join(names[:3])}): {effect}.",
-            meant="" if equal and not alike else None,
+            meant=WAITS if not equal and follows else "" if equal and not alike else None,
             evidence={"names": names[:32]},
         )
     elif zero and "lora" not in "".join(zero).lower():
