@@ -20,7 +20,7 @@ def _seeded() -> None:
 
 @pytest.mark.parametrize("own_pass", [False, True])
 def test_passes_of_copies_add_nothing_to_gradients_that_are_left(own_pass: bool) -> None:
-    """Differences of weights that are written into `.grad`; with a pass of the model itself, one is added to another."""
+    """Differences of weights that are written into `.grad`; with a pass of the model itself, one adds to another."""
     model = net(6, 16, 1)
     outer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     with limpid.watch(model, outer, say=False) as doctor:
