@@ -371,3 +371,25 @@ def test_a_base_rate_that_a_schedule_multiplies_is_no_rate() -> None:
     with limpid.watch(model, optimizer, scheduler=schedule, say=False) as doctor:
         doctor.preflight(batch(0), loss=mean_loss, total_steps=100)
     assert accused(doctor, "decay-too-strong") == []
+
+
+@pytest.mark.parametrize(("whole", "group", "found"), [(True, False, 1), (False, True, 1), (False, False, 0)])
+def test_a_rate_of_0_in_a_warm_up_or_of_one_group_is_asked_about(whole: bool, group: bool, found: int) -> None:
+    model = net(6, 16, 1)
+    first, *rest = model.parameters()
+    optimizer = torch.optim.Adam([{"params": [first], "lr": 0.0 if group else 1e-2}, {"params": rest}], lr=1e-2)
+
+    def share(step: int) -> float:
+        return min(1.0, step // 24 if whole else (step + 1) / 24)
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
+    with limpid.watch(model, optimizer, scheduler=schedule, say=False) as doctor:
+        for _ in range(28):
+            given = table()
+            value = squared(model, given)
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+            schedule.step()
+            doctor.step(value, given)
+    assert accused(doctor, "learning-rate-zero") == [CHOICE] * found

@@ -24,6 +24,7 @@ PER_EPOCH = ("StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "Pol
 
 ZEROS = Threshold(5, "a warm-up may begin with one update at 0, and a schedule end with one")
 LATER = Threshold(20, "who lets moments fill first sets the rate by hand after some updates")
+FILLS = "moments or statistics that are to fill before weights move"
 AHEAD = 1000
 """Updates for which a schedule whose rate is 0 is run ahead."""
 
@@ -34,7 +35,7 @@ LEARNING_RATE_ZERO = Rule(
     equation=r"\textstyle\sum_t \eta_t = 0",
     source="definition",
     threshold="exact: 0 at every planned update, or for every group at {steps:g} steps in a row with no other rate "
-    "before, {later:g} where no schedule tells what comes; a notice where it rises later",
+    "before, {later:g} where no schedule tells what comes or the rate rises later, or for one group of several",
     thresholds={"steps": ZEROS, "later": LATER},
     cost="none",
     needs=(Probe.SCHEDULE, Probe.EVENTS, Probe.LOG),
@@ -105,7 +106,7 @@ def zero_for_some_steps(watched: Watched, record: StepRecord, history: History) 
     peak = history.top_rate
     if peak == 0:
         coming = watched.rates_to_come(AHEAD)
-        if coming is not None or zeros == LATER:
+        if zeros == LATER or (coming is not None and not any(coming)):
             yield _zero(
                 record.number, f"at each of the last {zeros} steps", zeros, any(coming or ()), coming is not None
             )
@@ -126,16 +127,34 @@ def zero_for_some_steps(watched: Watched, record: StepRecord, history: History) 
 
 def _zero(step: int | None, when: str, steps: int, rises: bool = False, known: bool = True) -> Finding:
     return LEARNING_RATE_ZERO.finding(
-        severity="notice" if rises else "fault",
+        severity="warning" if rises else "fault",
         step=step,
         where="every parameter group",
         says=f"the learning rate is 0 {when}: " + ("its schedule raises it later." if rises else "nothing can change."),
-        cause="moments that are to fill first, it seems" if rises else "",
-        meant=None if known else "a rate that the loop raises later by hand",
-        fix="nothing, if that is meant" if rises else "",
+        cause="a warm-up in whole numbers (step // warmup), or a schedule that begins late" if rises else "",
+        meant=FILLS if rises else None if known else "a rate that the loop raises later by hand",
         sure=0.5 if rises else 1.0,
         evidence={"steps": steps},
     )
+
+
+@on_step(LEARNING_RATE_ZERO)
+def zero_for_a_group(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
+    """One group of several, the others of which are stepped with a rate."""
+    groups = dict(watched.groups)
+    for index, rates in history.group_rates.items() if record.has_rates and history.top_rate else ():
+        trained = [p for p in groups.get(index, {}).get("params", ()) if p.requires_grad]
+        if rates.updates == LATER and rates.high == 0 and trained:
+            yield LEARNING_RATE_ZERO.finding(
+                severity="warning",
+                step=record.number,
+                where=f"parameter group {index}",
+                says=f"the rate of parameter group {index} ({sum(p.numel() for p in trained):,} parameters) was 0 at "
+                f"all {rates.updates} updates, while others have one: it does not change.",
+                cause="the loop writes its rate into another group, or the group was given none",
+                meant="a part that is held still by its rate, or until its stage",
+                evidence={"group": index, "updates": rates.updates},
+            )
 
 
 @before_first_step(SCHEDULE_NEVER_PEAKS)
