@@ -88,6 +88,7 @@ def own(options: argparse.Namespace, *, doctor: bool) -> Step:
     from limpid.config.options import from_dict
     from limpid.diagnose import attend
     from limpid.training.start import start
+    from limpid.training.step import begin_next
     from limpid.training.step import step as train_step
 
     os.chdir(tempfile.mkdtemp())
@@ -95,14 +96,18 @@ def own(options: argparse.Namespace, *, doctor: bool) -> Step:
     run = {"max_steps": options.steps, "compile": "on" if options.compiled else "off", **asked.get("run", {})}
     training = start(from_dict(TrainConfig, {**asked, "run": run}), None)
     watching: Any = None
+    upcoming = training.batches.batch(1, training.state)
 
     def step(number: int) -> None:
         nonlocal watching
         if doctor and watching is None:
             watching = attend(training, False)
-        batch = training.batches.batch(number, training.state)
+        nonlocal upcoming
+        batch = upcoming
         looked_into = doctor and watching.looks_inside
         outcome = train_step(training.state, batch, training.config, training.objective, looked_into=looked_into)
+        upcoming = training.batches.batch(number + 1, training.state)
+        begin_next(training.state, upcoming)
         if doctor:
             watching.step(outcome.loss, batch, outcome.metrics)
 

@@ -23,7 +23,7 @@ from limpid.training.cuda_graphs import REPEATS, CudaGraphs, OnDevice
 from limpid.training.mesh import Mesh
 from limpid.training.record import record_step
 from limpid.training.state import State, fresh_state
-from limpid.training.step import Outcome, step
+from limpid.training.step import Outcome, begin_next, step
 from pretend.tape import OnTape
 
 THERE, RECORDER = ("cuda", OnDevice) if torch.cuda.is_available() else (pretend.NAME, OnTape)
@@ -98,6 +98,23 @@ def test_in_other_formats_and_with_activations_computed_again(run: dict[str, Any
         assert step(graphed, batch(number, 2), config) == step(plain, batch(number, 2), config)
     assert graphed.graphs is not None
     assert graphed.graphs.launches > 12
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_step_that_was_begun_while_another_was_told_of_is_the_same(parts: int) -> None:
+    """One that is then looked into runs anew; a batch that is not the one begun with is not mistaken for it."""
+    config = configured(parts)
+    plain, graphed = begun(config, recorded=False), begun(config, recorded=True)
+    upcoming = batch(0, parts)
+    assert graphed.graphs is not None
+    for number in range(24):
+        given = upcoming if number % 7 else batch(100 + number, parts)
+        assert step(graphed, given, config, looked_into=number % 5 == 0) == step(plain, given, config)
+        upcoming = batch(number + 1, parts)
+        before = graphed.graphs.launches
+        begin_next(graphed, upcoming)
+        assert graphed.graphs.launches - before == (number > 2)
+    assert same(plain, graphed)
 
 
 def test_what_varies_is_launched_kernel_by_kernel() -> None:
@@ -180,11 +197,12 @@ def test_the_doctor_sees_every_step_and_says_the_same(compiled: bool) -> None:
     config = replace(config, update=replace(config.update, learning_rate=0.8, warmup_steps=0, schedule="constant"))
     launches = 0
     for recorded in (False, True):
-        state, found = begun(config, recorded=recorded), []
+        state, found, upcoming = begun(config, recorded=recorded), [], batch(0, 2)
         state.model.compiled = block if compiled else None
         doctor = Doctor(state.model, state.optimizer, say=False, total_steps=60)
         for number in range(60):
-            outcome: Outcome = step(state, batch(number, 2), config, looked_into=doctor.looks_inside)
+            outcome: Outcome = step(state, upcoming, config, looked_into=doctor.looks_inside)
+            begin_next(state, upcoming := batch(number + 1, 2))
             doctor.step(outcome.loss, (), outcome.metrics)
             found.append(outcome)
         doctor.close()
@@ -196,7 +214,8 @@ def test_the_doctor_sees_every_step_and_says_the_same(compiled: bool) -> None:
     assert told[0] == told[1]
     assert told[0][0]
     assert outcomes[0] == outcomes[1]
-    assert launches == 2 * (60 - 3 - REPEATS - (0 if compiled else 6))
+    looked_into = 0 if compiled else 6  # begun with, and then made one by one
+    assert launches == 2 * (60 - 3 - REPEATS - looked_into) + looked_into + 1
 
 
 def test_gradients_that_are_no_numbers_are_told_as_on_the_host() -> None:

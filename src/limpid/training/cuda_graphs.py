@@ -36,6 +36,10 @@ class Kind(NamedTuple):
     loss_scale: float
     adds: bool  # its gradients to those of the micro-batches before it
 
+    @classmethod
+    def of(cls, inputs: dict[str, Tensor], labels: int, loss_scale: float, *, adds: bool) -> Kind:
+        return cls(tuple(tuple(one.shape) for one in inputs.values()), labels, loss_scale, adds)
+
 
 @dataclass
 class Pass:
@@ -123,9 +127,8 @@ class CudaGraphs:
         self._recorded: dict[bool, tuple[Kind, Pass, Callable[[], None]]] = {}  # by whether gradients are added
         self._repeats: dict[bool, tuple[Kind, int]] = {}
         self._gradients: Gradients = ()
-        self._anchor = torch.zeros(
-            (), requires_grad=True
-        )  # what a launched loss hangs on, for it to have a backward pass
+        self._ahead: tuple[MicroBatch, dict[str, Tensor]] | None = None  # what was launched before it was asked for
+        self._anchor = torch.zeros((), requires_grad=True)  # so that a launched loss has a backward pass
 
     @cached_property
     def trained(self) -> list[nn.Parameter]:
@@ -136,7 +139,18 @@ class CudaGraphs:
         """Give the memory back; passes are recorded anew when they come again."""
         self._recorded.clear()
         self._repeats.clear()
-        self._gradients, self._recorder = (), None
+        self._gradients, self._recorder, self._ahead = (), None, None
+
+    def launch_ahead(self, micro: MicroBatch, labels: int, loss_scale: float) -> None:
+        """Have the device begin with the first micro-batch of the next step, if passes of its kind are recorded.
+
+        The gradients of the step before are no more then, and weights must stay as they are until that step.
+        """
+        inputs = self._on_device(micro)
+        kind = Kind.of(inputs, labels, loss_scale, adds=False)
+        if self._is_recorded(kind):
+            self._run(kind, inputs)
+            self._ahead = micro, inputs
 
     def loss(self, micro: MicroBatch, labels: int, mode: Mode) -> Tensor | None:
         """The loss of a micro-batch, whose backward pass has all gradients at once.
@@ -145,23 +159,28 @@ class CudaGraphs:
         """
         if not self.is_able:
             return None
-        inputs = {name: torch.as_tensor(micro[name]).to(self.model.device) for name in NEXT_TOKEN.fields}
-        adds = self.trained[0].grad is not None
-        shapes = tuple(tuple(one.shape) for one in inputs.values())
-        kind = Kind(shapes, labels, mode.loss_scale, adds)
-        known = adds in self._recorded and self._recorded[adds][0] == kind
-        if not known and not (self._repeated(kind) and self._record(kind, inputs, mode)):
+        ahead, self._ahead = self._ahead, None
+        begun = ahead is not None and ahead[0] is micro
+        inputs = ahead[1] if ahead is not None and begun else self._on_device(micro)
+        kind = Kind.of(inputs, labels, mode.loss_scale, adds=self.trained[0].grad is not None)
+        if not self._is_recorded(kind) and not (self._repeated(kind) and self._record(kind, inputs, mode)):
             return None
-        if adds and not self._holds_gradients():
+        if kind.adds and not self._holds_gradients():
             return None
-        _, recorded, launch = self._recorded[adds]
-        self.model.launch = partial(self._launched, recorded, launch, inputs)
+        recorded, launched = self._recorded[kind.adds][1], begun and not kind.adds
+        self.model.launch = partial(self._ended, recorded) if launched else partial(self._run, kind, inputs)
         try:
             self.model(inputs["tokens"], path=mode.path, observe=mode.observe, form_logits=False)
         finally:
             self.model.launch = None
         loss: Tensor = _Launched.apply(self._anchor, recorded.loss, self._give_gradients)
         return loss
+
+    def _on_device(self, micro: MicroBatch) -> dict[str, Tensor]:
+        return {name: torch.as_tensor(micro[name]).to(self.model.device) for name in NEXT_TOKEN.fields}
+
+    def _is_recorded(self, kind: Kind) -> bool:
+        return kind.adds in self._recorded and self._recorded[kind.adds][0] == kind
 
     def _repeated(self, kind: Kind) -> bool:
         """Whether passes of this kind come again and again."""
@@ -194,12 +213,17 @@ class CudaGraphs:
         self._recorded[kind.adds] = kind, one, launch
         return True
 
-    def _launched(self, recorded: Pass, launch: Callable[[], None], inputs: dict[str, Tensor]) -> Hidden:
-        """Where a pass ends that is launched here, backward pass and all."""
+    def _run(self, kind: Kind, inputs: dict[str, Tensor]) -> Hidden:
+        """Launch a pass, backward pass and all; where its forward pass ends."""
+        _, recorded, launch = self._recorded[kind.adds]
         for name, tensor in inputs.items():
             recorded.inputs[name].copy_(tensor)
         launch()
         self.launches += 1
+        return self._ended(recorded)
+
+    @staticmethod
+    def _ended(recorded: Pass) -> Hidden:
         assert recorded.ended is not None
         return recorded.ended
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from limpid.data.batches import MicroBatch
+from limpid.data.batches import Batches, MicroBatch
 from limpid.errors import CheckpointError, ConfigError, DataError
 from limpid.loaded import conversation_of
 from limpid.model.export import save_folder
@@ -30,7 +30,7 @@ from limpid.training.samples import Sampler, asked_of, samples
 from limpid.training.saver import Saver
 from limpid.training.signals import interruptions
 from limpid.training.start import Training
-from limpid.training.step import Outcome, step
+from limpid.training.step import Outcome, begin_next, step
 from limpid.training.time_budget import UNTIMED_STEPS
 from limpid.training.validation import evaluate
 
@@ -99,7 +99,7 @@ def loop(
             told.tell("on_start")
             with interruptions(mesh) as asked:
                 while state.step < (last := training.config.run.max_steps):
-                    outcome = _one(training, *told.drawn(), metrics, watcher)
+                    outcome = _one(told, watcher)
                     told.look_after_saver()
                     broken = not outcome.updated and not state.scaler.is_enabled()
                     state.step -= broken  # nothing moved: the state is still the one before this step
@@ -190,10 +190,10 @@ def rehearsed(training: Training, sampler: Sampler) -> float:
     return time.perf_counter() - began
 
 
-def _one(
-    training: Training, batch: Sequence[MicroBatch], seconds: float, metrics: MetricsLogger, watcher: Watcher | None
-) -> Outcome:
-    """Take the next step, recorded when asked for, and log it; its batch took `seconds`."""
+def _one(told: Told, watcher: Watcher | None) -> Outcome:
+    """Take the next step, recorded when asked for, and log it."""
+    training, metrics = told.training, told.metrics
+    batch, seconds = told.drawn()
     number = training.state.step + 1
     began = time.perf_counter() - seconds
     if number in training.config.run.record_steps:
@@ -209,6 +209,8 @@ def _one(
     else:
         looked_into = watcher is not None and watcher.looks_inside
         outcome = step(training.state, batch, training.config, training.objective, looked_into=looked_into)
+    if outcome.updated:
+        told.begin_next()
     if watcher is not None:
         logged = {**outcome.metrics, **mean_of([micro.measured for micro in batch])}
         mesh = training.state.mesh
@@ -228,14 +230,27 @@ class Told:
     saver: Saver
     sampled: int | None = None
     """Step of the last sample."""
+    ahead: tuple[Sequence[MicroBatch], float] | None = None
+    """What was drawn before it was asked for."""
 
     def drawn(self) -> tuple[Sequence[MicroBatch], float]:
         """The batch of the next step, and how many seconds it took."""
+        if self.ahead is not None:
+            found, self.ahead = self.ahead, None
+            return found
         state, began = self.training.state, time.perf_counter()
         state.mesh.at(state.step + 1, "reading data")
         with self.saved_first():
             batch = self.training.batches.batch(state.step + 1, state)
         return batch, time.perf_counter() - began
+
+    def begin_next(self) -> None:
+        """Have the device work on the next step while this one is told of, where its batch is sure to come."""
+        training, state, run = self.training, self.training.state, self.training.config.run
+        sure = isinstance(training.batches, Batches) and state.step < run.max_steps
+        if state.graphs is not None and sure and state.step + 1 not in run.record_steps:
+            self.ahead = self.drawn()
+            begin_next(state, self.ahead[0], training.objective)
 
     @contextmanager
     def saved_first(self) -> Iterator[None]:

@@ -132,6 +132,16 @@ def backward(
     return losses
 
 
+def begin_next(state: State, batch: Sequence[MicroBatch], objective: Objective = NEXT_TOKEN) -> None:
+    """Have a graphics processor work on the next step while this one is told of, where it is launched as a whole.
+
+    The gradients of this one are no more then, and weights must stay as they are until `step` is given the very batch.
+    """
+    if state.graphs is not None and objective == NEXT_TOKEN:
+        labels = max(1, sum(objective.labels(micro) for micro in batch))
+        state.graphs.launch_ahead(batch[0], labels, state.scaler.get_scale())
+
+
 def mask_seed(config: TrainConfig, number: int, micro_batch: int) -> int:
     """Dropout masks, like batches, are a function of (seed, step, micro-batch)."""
     return seed_of(config.run.seed, number, micro_batch)
