@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from limpid.config import ModelConfig
 from limpid.model.kernels import native_rotation
 from limpid.model.kernels.native_rotation import NativeRotation
 from limpid.model.kernels.rotation import FusedRotation, rotation
+from limpid.model.kernels.unseen import is_unseen
 from limpid.model.observe import FAST, Mode
 
 Angles = tuple[Float[Tensor, "... position 1 pairs"], Float[Tensor, "... position 1 pairs"]]
@@ -23,6 +26,42 @@ class Table(nn.Embedding):
 
     def reset_parameters(self) -> None:
         """Nothing is drawn here."""
+
+    def forward(self, input: Int[Tensor, "..."], mode: Mode = FAST) -> Float[Tensor, "... d"]:
+        weight = self.weight
+        few = mode.is_beside_output and input.numel() < len(weight) and weight.device.type == "cpu"
+        if few and weight.requires_grad and not mode.plain and is_unseen(input) and type(weight) is nn.Parameter:
+            if not hasattr(weight, "made_whole"):
+                weight.made_whole = True  # type: ignore[attr-defined]
+                weight.register_post_accumulate_grad_hook(_make_whole)
+            rows: Tensor = _Rows.apply(weight, input)
+            return rows
+        return super().forward(input)
+
+
+class _Rows(torch.autograd.Function):
+    """Rows of a table; its gradient is those rows alone, each once, which PyTorch adds to that of the whole."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, tokens: Tensor) -> Tensor:
+        ctx.save_for_backward(tokens)
+        ctx.shape = table.shape
+        return table[tokens]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, bar: Tensor) -> tuple[Tensor, None]:
+        (tokens,) = ctx.saved_tensors
+        read, places = torch.unique(tokens, return_inverse=True)
+        sums = bar.new_zeros(len(read), bar.shape[-1]).index_add_(0, places.flatten(), bar.flatten(0, -2))
+        rows = torch.sparse_coo_tensor(read[None], sums, ctx.shape, is_coalesced=True, check_invariants=False)
+        return rows, None
+
+
+def _make_whole(table: Tensor) -> None:
+    """Optimizers take whole gradients, also of a loss that has not read the whole table."""
+    if table.grad is not None and table.grad.is_sparse:
+        table.grad = table.grad.to_dense()
 
 
 class Embed(nn.Module):
@@ -37,7 +76,7 @@ class Embed(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "batch position"], positions: Int[Tensor, "*rows position"], mode: Mode = FAST
     ) -> Float[Tensor, "batch position d_model"]:
-        x = mode.report("embed.tokens", self.tokens(tokens))
+        x = mode.report("embed.tokens", self.tokens(tokens, mode))
         if self.positions is not None:
             added = self.positions(positions)
         elif self.config.positions == "sinusoidal":

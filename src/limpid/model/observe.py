@@ -22,6 +22,7 @@ class Mode:
     path: Path = "fast"
     observe: Observe | None = None
     loss_scale: float = 1.0  # what the loss is multiplied by before backward: kernels round gradients that have it
+    is_beside_output: bool = False  # whether the loss reads all of the table of tokens, too
 
     @property
     def plain(self) -> bool:

@@ -152,13 +152,20 @@ class Transformer(nn.Module):
         """
         if self.launch is not None and not form_logits:
             return self.launch()
-        mode = Mode(path, observe)
+        mode = Mode(path, observe, is_beside_output=not form_logits and self.score is None and self.logits is None)
+        matrix = None if form_logits else self._read_by_loss()
         x = self.hidden(tokens, cache, mode)
-        if not form_logits:
-            value = None if self.value is None else whole(self.value.weight)
-            return Hidden(x, self.output_matrix if self.score is None else whole(self.score.weight), value)
+        if matrix is not None:
+            return Hidden(x, matrix, None if self.value is None else whole(self.value.weight))
         x = x[:, -1:] if last_only else x
         return mode.report("logits", F.linear(x, self.output_matrix.to(x.dtype)))
+
+    def _read_by_loss(self) -> Float[Tensor, "vocab d_model"]:
+        """The output matrix. As a view made before tokens are looked up its gradient comes after theirs, so that rows
+        are added to it in its place."""
+        matrix = self.output_matrix if self.score is None else whole(self.score.weight)
+        again: Tensor = torch.ops.aten.alias(matrix)
+        return again
 
     @property
     def device(self) -> torch.device:

@@ -82,6 +82,8 @@ class Kernels(NamedTuple):
     """Rows of the output matrix's gradient that it forms at a time."""
     packed: bool
     """Whether blocks' matrices are packed for their products, in room that is kept: no product makes a copy."""
+    adds_rows: bool
+    """Whether rows that tokens are looked up in are added to the gradient of a tied output matrix, alone."""
 
 
 def kernels_of(config: TrainConfig, on_processor: bool) -> Kernels:
@@ -89,8 +91,9 @@ def kernels_of(config: TrainConfig, on_processor: bool) -> Kernels:
     native_loss = has_native_loss(config.run.precision) if on_processor else has_triton()
     held = LOGITS_BYTES if on_processor else LOGITS_BYTES_ON_GPU
     piece = matrix_rows(config.model.vocab_size, "cpu" if on_processor else "cuda")
+    adds_rows = on_processor and config.run.batch_size * config.model.context_length < config.model.vocab_size
     packed = on_processor and packs_matrices(config.run.precision)
-    return Kernels(_mixing_of(config, on_processor), native_loss, held, piece, packed)
+    return Kernels(_mixing_of(config, on_processor), native_loss, held, piece, packed, adds_rows)
 
 
 def _mixing_of(config: TrainConfig, on_processor: bool) -> Mixing:
@@ -127,7 +130,8 @@ def _rows(model: ModelConfig, kernels: Kernels, recomputed: bool) -> Iterator[Ro
     mixing = kernels.mixing
     tables = "positions * d" if model.positions == "learned" else "0"
     if model.tied and model.head != "score":  # the output matrix's share of the gradient waits for the embedding's
-        yield Row("embedding", "vocab * d * p", "2 * tokens * d * p + vocab * d * (p - c)", f"{tables} + vocab * d")
+        whole = "- vocab * d * c" if kernels.adds_rows else "+ vocab * d * (p - c)"
+        yield Row("embedding", "vocab * d * p", f"2 * tokens * d * p {whole}", f"{tables} + vocab * d")
     else:
         yield Row("embedding", "0", "2 * tokens * d * p", f"{tables} + vocab * d")
     if model.dropout:
