@@ -24,8 +24,8 @@ MATRIX_ROWS = 1 << 12
 CHUNK_LOGITS = 1 << 19
 """Logits whose softmax is computed at a time, at least of `CHUNK_ROWS` rows: they stay in the processor's cache."""
 CHUNK_ROWS = 128
-PACKED_ROWS = 64
-"""Rows of an input below which a matrix is not packed for its product in 16 bits."""
+PACKED_PRODUCT = 1 << 26
+"""Multiplications of a product in 16 bits below which its matrix is not packed: the call takes what it saves."""
 PACKED_ENTRIES = 1 << 25
 """Entries of a matrix beyond which there is no room for a packed one."""
 
@@ -64,9 +64,9 @@ def has_native_loss(precision: str) -> bool:
     return precision == "bf16" and not missing()
 
 
-def packs_matrices(precision: str) -> bool:
-    """Whether limpid's own kernel packs blocks' matrices for products in this format."""
-    return precision == "bf16" and not missing()
+def is_packed(rows: int, d_out: int, d_in: int) -> bool:
+    """Whether a matrix is packed for its product with so many rows, in a format that has a kernel for it."""
+    return rows * d_out * d_in >= PACKED_PRODUCT and packed_entries(d_out, d_in) > 0
 
 
 def packed_entries(d_out: int, d_in: int) -> int:

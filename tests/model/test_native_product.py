@@ -7,21 +7,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from limpid.kernel_limits import PACKED_ROWS
+from limpid import kernel_limits
 from limpid.model.kernels import native_product as packed
 from limpid.model.narrow import product
 from limpid.model.observe import Mode
 from limpid.native import build
 
+ROWS = 64
 HERE = build.library() is not None
 SIZES = [(64, 32), (768, 768), (344, 128), (65, 384), (100, 36), (33, 51), (1, 16), (192, 7)]
 """Outputs and inputs, in whole blocks and not."""
 
 
+@pytest.fixture(autouse=True)
+def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_limits, "PACKED_PRODUCT", 1)
+
+
 def drawn(d_out: int, d_in: int, biased: bool) -> tuple[list[Tensor], Tensor]:
     """x, W and b, and a gradient of the result."""
     torch.manual_seed(d_out)
-    x, bar = torch.randn(2, PACKED_ROWS, d_in).bfloat16(), torch.randn(2, PACKED_ROWS, d_out).bfloat16()
+    x, bar = torch.randn(2, ROWS, d_in).bfloat16(), torch.randn(2, ROWS, d_out).bfloat16()
     learned = [torch.randn(d_out, d_in), *([torch.randn(d_out)] if biased else [])]
     return [one.requires_grad_() for one in (x, *learned)], bar
 
@@ -86,8 +92,9 @@ def test_threads_have_rooms_of_their_own() -> None:
     assert not wrong
 
 
-def test_it_serves_plain_masters_with_rows_enough_alone() -> None:
-    x, weight = torch.randn(PACKED_ROWS, 32).bfloat16(), nn.Parameter(torch.randn(64, 32))
+def test_it_serves_large_products_of_plain_masters_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = torch.randn(ROWS, 32).bfloat16(), nn.Parameter(torch.randn(64, 32))
+    monkeypatch.setattr(kernel_limits, "PACKED_PRODUCT", ROWS * 32 * 64)
     assert packed.serves(x, weight) == HERE
     assert not packed.serves(x[1:], weight)
     assert not packed.serves(x.float(), weight)

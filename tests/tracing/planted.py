@@ -15,7 +15,8 @@ import limpid.model.attention
 import limpid.model.kernels.attention
 import limpid.model.mlp
 import limpid.model.norm
-from limpid.model.kernels import native_call, native_product
+from limpid import kernel_limits
+from limpid.model.kernels import native_call
 from limpid.model.kernels.attention import ShortAttention
 from limpid.model.kernels.linear_cross_entropy import LinearCrossEntropy
 from limpid.model.kernels.native_activation import NativeActivation
@@ -262,7 +263,7 @@ def planted(result: Result, fault: Fault) -> Iterator[None]:
         return tuple(fault(part) if at == result.place else part for at, part in enumerate(results))
 
     with pytorchs_kernels(), pytest.MonkeyPatch.context() as kernel:
-        kernel.setattr(native_product, "PACKED_ROWS", 1)  # the models here are small
+        kernel.setattr(kernel_limits, "PACKED_PRODUCT", 1)  # the models here are small
         if not result.own:
             kernel.setattr(native_call, "library", lambda: None)
         kernel.setattr(result.kernel, result.passed, staticmethod(faulty))

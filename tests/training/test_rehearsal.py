@@ -13,7 +13,6 @@ from limpid.api import plans
 from limpid.cli import main
 from limpid.config import TuneConfig
 from limpid.errors import ConfigError
-from limpid.model.kernels import native_product
 from limpid.planning.communication import Links
 from limpid.planning.engine_memory import total_bytes
 from limpid.training.mesh import Mesh
@@ -35,7 +34,6 @@ CONFIG = configured(num_layers=2, batch_size=2)
 )  # fmt: skip
 @apart
 def test_one_rank_holds_what_the_profiler_sees_and_the_plan_says(options: dict[str, object]) -> None:
-    native_product.PACKED_ROWS = 1 << 60  # a rehearsal has no entries to pack, and casts; this process ends here
     config = configured(**options)
     found = rehearse(config, 1, "", config.run.gradient_accumulation_steps)
     unscaled = 0.01 if config.run.precision == "fp16" else 0.002  # a loss scale is a number, and left out

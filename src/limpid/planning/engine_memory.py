@@ -131,11 +131,9 @@ def _packed(config: TrainConfig, kernels: Kernels) -> list[Figure]:
     """Room for matrices in the layout of products: one of each size, and turned, since they are packed each time."""
     if not kernels.packed:
         return []
-    read = (one for one in parameters(config.model) if one.hidden)
-    shapes = {one.shape for one in read if one.low_rank or config.model.base_precision == "fp32"}
-    turned = {(d_in, d_out) for d_out, d_in in shapes}
+    turned = {(d_in, d_out) for d_out, d_in in kernels.packed}
     numbers: dict[str, Number | Figure] = {
-        "entries": sum(packed_entries(*shape) for shape in shapes | turned), "c": sizes(config)["c"]
+        "entries": sum(packed_entries(*shape) for shape in kernels.packed | turned), "c": sizes(config)["c"]
     }  # fmt: skip
     return [figure("memory.packed", "bytes", "entries * c", numbers,
                    note="room for matrices as products read them, one of each size")]  # fmt: skip

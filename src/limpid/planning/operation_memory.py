@@ -22,9 +22,9 @@ from limpid.kernel_limits import (
     has_native_attention,
     has_native_loss,
     has_triton,
+    is_packed,
     keeps_no_weights,
     matrix_rows,
-    packs_matrices,
 )
 from limpid.planning.figure import Number
 from limpid.planning.number_formats import BYTES
@@ -80,8 +80,8 @@ class Kernels(NamedTuple):
     """Logits that the loss holds at a time."""
     matrix_rows: int
     """Rows of the output matrix's gradient that it forms at a time."""
-    packed: bool
-    """Whether blocks' matrices are packed for their products, in room that is kept: no product makes a copy."""
+    packed: frozenset[tuple[int, ...]]
+    """Shapes of blocks' matrices that are packed for their products, in room that is kept: no product makes a copy."""
     adds_rows: bool
     """Whether rows that tokens are looked up in are added to the gradient of a tied output matrix, alone."""
 
@@ -92,8 +92,16 @@ def kernels_of(config: TrainConfig, on_processor: bool) -> Kernels:
     held = LOGITS_BYTES if on_processor else LOGITS_BYTES_ON_GPU
     piece = matrix_rows(config.model.vocab_size, "cpu" if on_processor else "cuda")
     adds_rows = on_processor and config.run.batch_size * config.model.context_length < config.model.vocab_size
-    packed = on_processor and packs_matrices(config.run.precision)
+    packed = _packed(config) if on_processor and native_loss else frozenset()
     return Kernels(_mixing_of(config, on_processor), native_loss, held, piece, packed, adds_rows)
+
+
+def _packed(config: TrainConfig) -> frozenset[tuple[int, ...]]:
+    """Matrices of the blocks, and factors, large enough to be packed."""
+    rows = config.run.batch_size * config.model.context_length
+    read = [one for one in parameters(config.model) if one.hidden]
+    plain = [one.shape for one in read if one.low_rank or config.model.base_precision == "fp32"]
+    return frozenset(shape for shape in plain if is_packed(rows, *shape))
 
 
 def _mixing_of(config: TrainConfig, on_processor: bool) -> Mixing:
@@ -196,14 +204,14 @@ def _norm(model: ModelConfig, name: str) -> Row:
     return Row(name, "tokens * d * p + tokens * p", "3 * tokens * d * p", "2 * d" if model.norm == "layer" else "d")
 
 
-def _copied(model: ModelConfig, kernels: Kernels, entries: str) -> str:
+def _copied(kernels: Kernels, entries: str, d_out: int, d_in: int) -> str:
     """A matrix's copy in the format of products, while its gradient is formed."""
-    return "" if kernels.packed and model.base_precision == "fp32" else f" + {entries} * widened"
+    return "" if (d_out, d_in) in kernels.packed else f" + {entries} * widened"
 
 
 def _attention(model: ModelConfig, kernels: Kernels, block: int) -> Iterator[Row]:
     stream, projected = "tokens * d * p", "tokens * (query + 2 * key) * c"
-    copied = _copied(model, kernels, "d * query")
+    copied = _copied(kernels, "d * query", model.num_heads * model.sizes.d_head, model.d_model)
     if model.norm_placement == "pre":
         yield _norm(model, "norm1")
     bias = " + query + 2 * key" if model.attention_bias else ""
@@ -258,7 +266,7 @@ def _mixing(model: ModelConfig, mixing: Mixing, block: int) -> Row:
 
 def _mlp(model: ModelConfig, kernels: Kernels) -> Iterator[Row]:
     gated, stream, hidden = model.mlp == "gated", "tokens * d * p", "tokens * f * c"
-    copied = _copied(model, kernels, "d * f")
+    copied = _copied(kernels, "d * f", model.sizes.d_ff, model.d_model)
     if model.norm_placement == "pre":
         yield _norm(model, "norm2")
     count = 1 + gated

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from limpid.kernel_limits import PACKED_ROWS, packed_entries
+from limpid.kernel_limits import is_packed, packed_entries
 from limpid.model.kernels.native_call import Call, has_kernels, kernels, place, size
 from limpid.model.kernels.unseen import is_unseen
 
@@ -42,7 +42,7 @@ def serves(x: Tensor, weight: Tensor) -> bool:
         and type(weight) in (Tensor, nn.Parameter)
         and weight.dtype == torch.float32
         and weight.is_contiguous()
-        and x.numel() >= PACKED_ROWS * x.shape[-1]
+        and is_packed(x.numel() // max(1, x.shape[-1]), *weight.shape)
         and _has_rooms(x.device.type, x.dtype, *weight.shape)
     )
 
@@ -112,8 +112,7 @@ def _write(kernel: str, matrix: Tensor, address: int) -> None:
 
 def _has_rooms(device: str, dtype: torch.dtype, d_out: int, d_in: int) -> bool:
     """Whether products with a matrix of this size, and their gradients, have room for it in oneDNN's layout."""
-    small = packed_entries(d_out, d_in) > 0
-    return small and has_kernels(device, dtype) and None not in (_room(d_out, d_in), _room(d_in, d_out))
+    return has_kernels(device, dtype) and None not in (_room(d_out, d_in), _room(d_in, d_out))
 
 
 _has_rooms._dynamo_marked_constant = True  # type: ignore[attr-defined]
