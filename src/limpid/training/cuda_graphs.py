@@ -7,7 +7,9 @@ is looked into, is launched kernel by kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
@@ -95,13 +97,8 @@ class OnDevice:
 
     def warm_up(self, work: Callable[[], object]) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())
-        before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")  # to wait while a graph is recorded would leave the allocator unusable
-        try:
-            with torch.cuda.stream(self.stream):
-                work()
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
+        with nothing_waits(), torch.cuda.stream(self.stream):
+            work()
         torch.cuda.current_stream().wait_stream(self.stream)
 
     def record(self, work: Callable[[], Gradients]) -> tuple[Callable[[], None], Gradients]:
@@ -114,6 +111,19 @@ class OnDevice:
             self.generator.graphsafe_set_state(before)  # nor the state of random numbers
             raise
         return graph.replay, made
+
+
+@contextmanager
+def nothing_waits() -> Iterator[None]:
+    """An error for what waits for the device: while a graph is recorded it would leave PyTorch's allocator unusable."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode")
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 class CudaGraphs:

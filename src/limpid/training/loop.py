@@ -230,14 +230,14 @@ class Told:
     saver: Saver
     sampled: int | None = None
     """Step of the last sample."""
-    ahead: tuple[Sequence[MicroBatch], float] | None = None
-    """What was drawn before it was asked for."""
+    ahead: Sequence[MicroBatch] | None = None
+    """The batch of the next step, where it was drawn in the time of the one before."""
 
     def drawn(self) -> tuple[Sequence[MicroBatch], float]:
         """The batch of the next step, and how many seconds it took."""
         if self.ahead is not None:
-            found, self.ahead = self.ahead, None
-            return found
+            batch, self.ahead = self.ahead, None
+            return batch, 0.0
         state, began = self.training.state, time.perf_counter()
         state.mesh.at(state.step + 1, "reading data")
         with self.saved_first():
@@ -249,8 +249,8 @@ class Told:
         training, state, run = self.training, self.training.state, self.training.config.run
         sure = isinstance(training.batches, Batches) and state.step < run.max_steps
         if state.graphs is not None and sure and state.step + 1 not in run.record_steps:
-            self.ahead = self.drawn()
-            begin_next(state, self.ahead[0], training.objective)
+            self.ahead, _ = self.drawn()
+            begin_next(state, self.ahead, training.objective)
 
     @contextmanager
     def saved_first(self) -> Iterator[None]:
