@@ -12,6 +12,7 @@ import numpy as np
 
 from limpid.config import ModelConfig
 from limpid.maths import Chain
+from limpid.maths.step import forward
 from limpid.quantities import parameters
 
 CONFIG = ModelConfig(vocab_size=1024, d_model=256, num_layers=4, num_heads=8, context_length=128)
@@ -22,19 +23,19 @@ def main() -> None:
     rng = np.random.default_rng(0)
     learned = {p.name: p.std * rng.standard_normal(p.shape) + (p.init == "ones") for p in parameters(CONFIG)}
     tokens = rng.integers(0, CONFIG.vocab_size, (4, 128))
-    forward, backward = [], []
+    there, back = [], []
     for _ in range(ROUNDS):
         chain = Chain({**learned, "tokens": tokens, "targets": np.roll(tokens, -1, 1)})
         began = time.perf_counter()
         forward(chain, CONFIG)
         between = time.perf_counter()
         chain.backward("loss")
-        forward.append(between - began)
-        backward.append(time.perf_counter() - between)
-    ratios = [b / f for f, b in zip(forward, backward, strict=True)]
+        there.append(between - began)
+        back.append(time.perf_counter() - between)
+    ratios = [b / f for f, b in zip(there, back, strict=True)]
     count = sum(p.size for p in parameters(CONFIG))
-    once = statistics.median(forward)
-    print(f"forward {1e3 * once:.0f} ms, backward {1e3 * statistics.median(backward):.0f} ms")
+    once = statistics.median(there)
+    print(f"forward {1e3 * once:.0f} ms, backward {1e3 * statistics.median(back):.0f} ms")
     print(f"backward / forward: {statistics.median(ratios):.2f} (from {min(ratios):.2f} to {max(ratios):.2f})")
     print(f"the same {count:,} derivatives by forward differences: {once * (count + 1) / 3600:.1f} hours")
 

@@ -51,7 +51,7 @@ def sides(predictor: Predictor, tokens: list[int]) -> tuple[float, float, float]
     first = decoded(predictor, tokens)
     predictor.reset()
     compressor = Compressor(predictor, spelling)
-    compressor.spelling.segments = lambda content: [tokens]  # these tokens, whatever they spell
+    compressor.tokenizer.segments = lambda content: [tokens]  # these tokens, whatever they spell
     began = time.perf_counter()
     frame = compressor.coded(b"")
     second = time.perf_counter() - began

@@ -69,4 +69,4 @@ def left_out_where_refused(asked: Path | None, reporter: Reporter) -> Iterator[N
     except LimpidError as error:
         if asked is not None:
             raise
-        reporter.note(f"no pictures: {error}; with -o FOLDER they go elsewhere")
+        reporter.note(f"no pictures: {error}; with -o they go elsewhere")

@@ -10,6 +10,7 @@ import pytest
 from limpid.cli import main
 from limpid.config.files import write_config
 from limpid.console import Console
+from limpid.errors import ConfigError
 from limpid.history import Labels, differences, summarise
 from limpid.history.terminal import RunTable
 from limpid.lock import hold, release
@@ -140,6 +141,23 @@ def test_a_run_is_deleted_after_a_question(
         assert main(["runs", "a", "--delete"]) == int(kept)
         assert run.path.exists() is kept
     assert "delete runs/a (3 steps, " in capsys.readouterr().err
+
+
+def test_a_run_that_cannot_be_written_to_is_drawn_in_letters(
+    here: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(here, "a", STEPS)
+
+    def refused(drawing: object, file: Path) -> None:
+        raise ConfigError(f"cannot write {file}: Permission denied")
+
+    monkeypatch.setattr("limpid.history.picture.save", refused)
+    assert main(["plot", "a"]) == 0
+    shown = capsys.readouterr()
+    assert "(step)" in shown.out
+    assert shown.err == "no pictures: cannot write runs/a/curves.png: Permission denied; with -o they go elsewhere\n"
+    assert main(["plot", "a", "-o", "b.png"]) == 2
+    assert capsys.readouterr().err == "limpid: error: cannot write b.png: Permission denied\n"
 
 
 def test_what_was_deleted_is_a_document(here: Path, capsys: pytest.CaptureFixture) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from limpid.cli import main
 from limpid.run import Run
 from limpid.view.beside import Page
 
@@ -33,3 +34,15 @@ def test_the_page_opens_with_the_run_and_stays_until_it_is_ended(monkeypatch: py
     assert page.server.words == [sys.executable, "-m", "limpid", "serve", "runs/001", "--open"]
     page.stay()
     assert (page.server.waited, page.server.ended) == (2, 1)
+
+
+@pytest.mark.parametrize("words", [["serve", "--port", "0"], ["train", "corpus", "--open"]])
+def test_a_page_that_was_not_built_is_said_before_anything_begins(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("limpid.view.bundle.STATIC", tmp_path)
+    (tmp_path / "corpus").write_text("the cat " * 100)
+    assert main(words) == 2
+    assert "the page was not built: run `python web/bundle.py`" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

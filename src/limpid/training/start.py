@@ -12,7 +12,7 @@ import torch
 
 from limpid.config import TrainConfig
 from limpid.config.files import write_config
-from limpid.config.options import require, shown
+from limpid.config.options import LARGEST, require, shown
 from limpid.config.parallel import require_divides
 from limpid.config.tuning import HEADS, head_of
 from limpid.data.held_out import changed_since, data_of
@@ -336,4 +336,7 @@ def _with_epochs(config: TrainConfig, tokens: Tokens | Examples) -> TrainConfig:
         return config
     rows = config.run.batch_size * config.run.gradient_accumulation_steps
     steps = max(1, math.ceil(config.tune.epochs * tokens.train.records / rows))
+    require(
+        steps <= LARGEST, f"epochs is {config.tune.epochs:g}: so many passes have more steps than 64 bits can count"
+    )
     return dataclasses.replace(config, run=dataclasses.replace(config.run, max_steps=steps))

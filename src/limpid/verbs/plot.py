@@ -43,6 +43,7 @@ def verb(argv: Sequence[str]) -> int:
 
     from limpid.history.curves import curves
     from limpid.history.picture import draw, in_letters
+    from limpid.plots import left_out_where_refused
     from limpid.reporter import Reporter
     from limpid.run import RUNS
     from limpid.source import find_run
@@ -54,6 +55,7 @@ def verb(argv: Sequence[str]) -> int:
         coloured = console.color_system is not None and not console.no_color
         width = min(console.width, COLUMNS)
         reporter.line(Text.from_ansi(in_letters(drawn, flags.along, width, LINES, coloured)))
-        written = draw(drawn, flags.along, file or (runs[0].path if len(runs) == 1 else RUNS) / "curves.png")
-        reporter.line(f"written {written}")
+        with left_out_where_refused(file, reporter):
+            written = draw(drawn, flags.along, file or (runs[0].path if len(runs) == 1 else RUNS) / "curves.png")
+            reporter.line(f"written {written}")
     return 0

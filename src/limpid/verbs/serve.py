@@ -40,8 +40,10 @@ class ServeFlags:
 
 def verb(argv: Sequence[str]) -> int:
     flags = read("serve", ServeFlags, argv)
+    from limpid.view.bundle import script
     from limpid.view.serving import Served, folder_of, listen, serve
 
+    script()  # a page that was not built is said before an address is
     folder, run = folder_of(Path(flags.what).expanduser())
     served = Served(folder, listen(flags.host, flags.port, PORT), flags.host, flags.token)
     say(f"{folder}/ is shown at\n\n  {served.address(run)}\n\nEnd it with Ctrl-C.")

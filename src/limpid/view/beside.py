@@ -8,12 +8,14 @@ import sys
 
 from limpid.run import Run
 from limpid.training.callbacks import Callback
+from limpid.view.bundle import script
 
 
 class Page(Callback):
     """Opens the run's page in a browser as soon as its folder is there."""
 
     def __init__(self) -> None:
+        script()  # a page that was not built is said before anything is trained
         self.server: subprocess.Popen[bytes] | None = None
 
     def on_start(self, run: Run) -> None:

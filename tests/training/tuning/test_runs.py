@@ -16,7 +16,7 @@ import small
 from limpid.cli import main
 from limpid.data.held_out import opening
 from limpid.data.lineage import rows_of_step
-from limpid.errors import LimpidError
+from limpid.errors import ConfigError, LimpidError
 from limpid.inspection.adapter import inspect_adapter
 from limpid.model.weights import load_model, load_weights
 from limpid.objectives.tuned import TUNED
@@ -245,6 +245,11 @@ def test_epochs_count_the_steps(tuned: Callable[..., Run]) -> None:
     )
     records = 36  # of forty, one in ten is held out
     assert run.read_config().run.max_steps == math.ceil(2 * records / 12)
+
+
+def test_more_epochs_than_can_be_counted_are_named(tuned: Callable[..., Run]) -> None:
+    with pytest.raises(ConfigError, match=r"^epochs is 1e\+30: so many passes"):
+        tuned("sft", tune={"epochs": 1e30}, run={"max_steps": None})
 
 
 def test_a_number_of_a_policy_s_step_is_written_out(tuned: Callable[..., Run], capsys: pytest.CaptureFixture) -> None:
