@@ -62,11 +62,11 @@ def save(drawing: Any, file: Path) -> Path:
 
 
 @contextlib.contextmanager
-def left_out_where_refused(asked: Path | None, reporter: Reporter) -> Iterator[None]:
+def left_out_where_refused(asked: Path | None, reporter: Reporter, place: str = "FOLDER") -> Iterator[None]:
     """Say that pictures are left out where they cannot be written, unless their place was asked for."""
     try:
         yield
     except LimpidError as error:
         if asked is not None:
             raise
-        reporter.note(f"no pictures: {error}; with -o they go elsewhere")
+        reporter.note(f"no pictures: {error}; with -o {place} they go elsewhere")

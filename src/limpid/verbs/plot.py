@@ -55,7 +55,7 @@ def verb(argv: Sequence[str]) -> int:
         coloured = console.color_system is not None and not console.no_color
         width = min(console.width, COLUMNS)
         reporter.line(Text.from_ansi(in_letters(drawn, flags.along, width, LINES, coloured)))
-        with left_out_where_refused(file, reporter):
+        with left_out_where_refused(file, reporter, "FILE"):
             written = draw(drawn, flags.along, file or (runs[0].path if len(runs) == 1 else RUNS) / "curves.png")
             reporter.line(f"written {written}")
     return 0
