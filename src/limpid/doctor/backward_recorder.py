@@ -62,6 +62,7 @@ class BackwardRecorder(PassRecorder):
             with self.skipped.noting("weights between updates"):
                 self.history.so_far.kept.weights.found()
                 self.history.so_far.held.begins(record.read)
+                self.history.so_far.alike.begins(self.watched.info)
             if record.sampled:
                 record.kept = self._idle_with_gradients()
         record.events.append("backward")
@@ -77,6 +78,9 @@ class BackwardRecorder(PassRecorder):
             record.other_leaves += other_leaves(tensor, self.watched.info.names)
         if record.number == self.first_step and Probe.BACKWARD in self.probes and not self.watched.info.sharded:
             record.own_backward |= has_own_backward(tensor)
+        if self._depth == 0 and isinstance(tensor, Tensor) and (ways := self._ways()) is not None:
+            with self.skipped.noting("the gradient's way"):
+                ways.begins(tensor)
         self._depth += 1
         if record.read and self._depth == 1 and Probe.PASSES in self.probes and not record.updated:
             record.passes = record.passes or PassGradients(self._trained())
@@ -92,6 +96,8 @@ class BackwardRecorder(PassRecorder):
         self._depth -= 1
         if self._depth == 0 and self._left:
             self._look_for_what_was_added(self.record)
+        if self._depth == 0 and self.record.ways is not None:
+            self.record.ways.ended()
         if self._depth == 0 and self.record.number == self.first_step and Probe.BACKWARD in self.probes:
             self.record.arrived |= {id(p) for p in self.watched.info.parameters.values() if p.grad is not None}
         if self._depth == 0 and self.record.sampled and Probe.UNITS in self.probes and not self.record.updated:

@@ -18,7 +18,7 @@ from limpid.doctor.baseline import Baseline
 from limpid.doctor.baseline.file import LAST
 from limpid.doctor.baseline.loop_sketcher import Both, LoopSketcher
 from limpid.doctor.calls import Call
-from limpid.doctor.description import Description, Line, reach
+from limpid.doctor.description import Description, Line, moves, reach
 from limpid.doctor.devices import loss_of
 from limpid.doctor.exam import Exam, Function, examine
 from limpid.doctor.expected import Expected
@@ -260,7 +260,7 @@ class Doctor:
                 if _needs_backward(rule) and (rule.at_first_update or not rule.functions.get("on_step"))
             ]
             self._examine(exam, later, without=self._asked)
-            self._read_reach(exam)
+            self._read_reach(exam, record.inner_called and not record.outer_called)
         elif self._due is not None and record.number >= self._due and record.sampled and record.calls:
             self._due = record.number * FURTHER
             gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
@@ -269,10 +269,11 @@ class Doctor:
         if self.ranks is not None:
             self.ranks.before_update(record.number)
 
-    def _read_reach(self, exam: Exam) -> None:
+    def _read_reach(self, exam: Exam, inner: bool = False) -> None:
         """For the description of the loop: which outputs read a token."""
         with self.recorder.paused(), self.skipped.noting("which outputs read a token"):
-            self.history.so_far.reach = reach(exam)
+            self.history.so_far.reach = reach(exam, inner)
+            self.history.so_far.moves = moves(exam, inner)
 
     def ended(self, record: StepRecord) -> None:
         """Judge a step."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, find_logits, find_rows
 from limpid.doctor.contracts import Breach, Contract, LayerProbe
+from limpid.doctor.description.ways import GradientWays
 from limpid.doctor.finding import Skipped
 from limpid.doctor.history import History
 from limpid.doctor.levels import LogitLevel
@@ -129,10 +130,20 @@ class PassRecorder(abc.ABC):
         record.latents = divergence(tensors)
         if record.read and not unformed and Probe.LOSS_GRADIENT in self.probes:
             self._keep_gradient(record, find_rows(output) if logits is None else logits)
+        found = find_rows(output) if logits is None and not unformed else logits
+        if found is not None and found.grad_fn is not None and (ways := self._ways()) is not None:
+            ways.gave(len(record.calls) - 1, found)
         if logits is None:
             return
         if record.read and logits.grad_fn is not None and Probe.LOSS_GRADIENT in self.probes:
             self._read_gradient(record, logits)
+
+    def _ways(self) -> GradientWays | None:
+        """Where the gradient's way is written down, on steps that are described."""
+        record = self.record
+        if record.ways is None and record.read and Probe.FACTS in self.probes and not self.watched.info.sharded:
+            record.ways = GradientWays(self.watched.info.names, self.watched.processes == 1)
+        return record.ways
 
     def _read_gradient(self, record: StepRecord, logits: Tensor) -> None:
         """The loss's formula, from the gradient of the logits in the backward pass."""
@@ -200,6 +211,10 @@ class PassRecorder(abc.ABC):
         if not self.gradients_on:
             self.history.passes.judged()
         if not self.record.read or Probe.LOSS_INPUTS not in self.probes or not self.gradients_on:
+            return
+        if isinstance(value, Tensor) and (ways := self._ways()) is not None:
+            ways.compared(name, value, reduction)
+        if name == "kl_div":  # no rule asks for its mean
             return
         if isinstance(value, Tensor) and value.grad_fn is not None and reduction in ("mean", "none"):
             self.record.means.append((name, value.detach().mean()))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from limpid.doctor.attention_probe import AttentionScores
 from limpid.doctor.calls import Call
 from limpid.doctor.contracts import Breach
+from limpid.doctor.description.ways import GradientWays
 from limpid.doctor.description.zeros import Zeros
 from limpid.doctor.devices import HostCopies, on_host
 from limpid.doctor.idle_units import IdleUnits
@@ -78,6 +79,7 @@ class StepRecord:
     dropped: set[int] = field(default_factory=set)  # forward passes whose gradients were cleared before the update
     asides: set[int] = field(default_factory=set)  # forward passes whose gradients autograd.grad alone asked for
     passes: PassGradients | None = None  # on steps whose loss is read
+    ways: GradientWays | None = None  # on steps whose loss is read
     zeros: Zeros | None = None  # of the gradients, on steps whose loss is read
     units: list[IdleUnits] | None = None  # on sampled steps: linear maps with rows or columns without gradient
     idle_after_pass: list[IdleUnits] | None = None  # the same when the last backward pass had ended

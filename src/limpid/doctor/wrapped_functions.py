@@ -65,7 +65,7 @@ def _patch() -> None:
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
         _wrap(F, name, ("input", "target"), "on_difference", value="on_mean")
     _wrap(F, "cross_entropy", ("input", "target"), "on_loss", value="on_mean")
-    _wrap(F, "kl_div", ("input", "target"), "on_divergence")
+    _wrap(F, "kl_div", ("input", "target"), "on_divergence", value="on_mean")
     _wrap(F, "binary_cross_entropy_with_logits", ("input", "target"), "on_binary", value="on_mean")
     for contract in CONTRACTS:
         _wrap_contract(contract)

@@ -1,7 +1,8 @@
 """What a loop does, told in the order of a step, for its author to hold against what it is meant to do."""
 
 from limpid.doctor.description.description import Description, Line, described
+from limpid.doctor.description.others import moves
 from limpid.doctor.description.reach import reach
 from limpid.doctor.description.so_far import SoFar
 
-__all__ = ["Description", "Line", "SoFar", "described", "reach"]
+__all__ = ["Description", "Line", "SoFar", "described", "moves", "reach"]

@@ -163,6 +163,8 @@ def loss(watched: Watched, record: StepRecord, history: History) -> Iterator[str
     if record.loss is not None:
         by = f", by {', '.join(functions)}" if functions else ""
         yield f"{record.loss:.4g}{by}"
+    if record.ways is not None:
+        yield from record.ways.parts(record.scale_of_loss)
     if record.metrics:
         yield "logged beside it: " + ", ".join(
             f"{name} {value:.4g}" for name, value in list(record.metrics.items())[:8]

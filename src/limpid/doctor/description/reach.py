@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from limpid.doctor.calls import find_logits
+from limpid.doctor.description.others import far, outputs
 from limpid.doctor.description.words import number
 
 if TYPE_CHECKING:
@@ -45,20 +47,23 @@ class Reach:
         return f"the outputs at {span} of {number(self.positions)}{gaps}, {rows}"
 
 
-def reach(exam: Exam) -> Reach | None:
-    """Measured on the batch that the exam has."""
+def reach(exam: Exam, inner: bool = False) -> Reach | None:
+    """Measured on the batch that the exam has; of the model's core, where the loop calls that."""
     call = exam.probe
+    refused = call is not None and (exam.plain if not inner else outputs(exam, call, inner, find_logits)) is None
+    if refused and exam.usual_call is not None:
+        call = exam.usual_call.without_loss()  # it takes no fewer rows
     if call is None or call.ids is None or call.ids.shape[1] < 3:
         return None
     ids, at = call.ids, call.ids.shape[1] // 2
     changed = ids.clone()
     changed[0, at] = exam.other_ids(ids)[0, at]
-    far = _moved(exam, call, changed)
+    far = _moved(exam, call, changed, inner)
     placed = far is not None and far.ndim == 2
     padding_seen = None
     if call.mask is not None and call.mask.shape == ids.shape and bool((call.mask == 0).any()):
         hidden = call.mask == 0
-        beyond = _moved(exam, call, torch.where(hidden, exam.other_ids(ids), ids))
+        beyond = _moved(exam, call, torch.where(hidden, exam.other_ids(ids), ids), inner)
         if beyond is not None:
             padding_seen = bool((beyond[~hidden] if beyond.shape == ids.shape else beyond).any())
     if not placed or far is None:
@@ -67,9 +72,14 @@ def reach(exam: Exam) -> Reach | None:
     return Reach(at, far.shape[1], moved, bool(far[1:].any()), padding_seen)
 
 
-def _moved(exam: Exam, call: Call, ids: Tensor) -> Tensor | None:
+def _moved(exam: Exam, call: Call, ids: Tensor, inner: bool) -> Tensor | None:
     """Which outputs, (row, position) or (row,), move beyond rounding when the model is given other tokens."""
-    first, second = exam.logits_once(call), exam.logits(call.with_ids(ids, call.ids))
+    if call is exam.probe and not inner:
+        first, second = exam.logits_once(call), exam.logits(call.with_ids(ids, call.ids))
+    else:
+        first, second = (outputs(exam, one, inner, find_logits) for one in (call, call.with_ids(ids, call.ids)))
     if first is None or second is None or first.shape != second.shape or first.ndim < 2 or len(first) != len(ids):
         return None
-    return (first - second).abs().nan_to_num(0.0).amax(-1) > exam.rounding
+    if call is exam.probe and not inner:
+        return (first - second).abs().nan_to_num(0.0).amax(-1) > exam.rounding
+    return far(first, second).any(-1)

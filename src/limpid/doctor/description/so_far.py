@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from limpid.doctor.description.alike import Alike
 from limpid.doctor.description.evaluations import Evaluations
 from limpid.doctor.description.held import HeldModels
 from limpid.doctor.description.kept import KeptWeights
+from limpid.doctor.description.others import Moves
 from limpid.doctor.description.reach import Reach
 from limpid.doctor.description.rows import Ends
 from limpid.doctor.description.updates import moved_by_rate
@@ -33,6 +35,8 @@ class SoFar:
     reached: int = 0  # those of them in which the limit was reached
     evaluated: int = 0  # updates before which the model was run without gradients
     reach: Reach | None = None  # which outputs read a token, when the model was examined first
+    moves: tuple[Moves, ...] = ()  # what other inputs move, then
+    alike: Alike = field(default_factory=Alike)  # weights that began as copies of others
     held: HeldModels = field(default_factory=HeldModels)  # other models beside it
     evaluations: Evaluations = field(default_factory=Evaluations)  # passes without gradients
     ends: Ends = field(default_factory=Ends)  # of rows of tokens

@@ -44,6 +44,8 @@ def gradient(watched: Watched, record: StepRecord, history: History) -> Iterator
         yield f"the loss is multiplied by {record.scale:g} against underflow"
     elif torch.float16 in record.autocast or any(p.dtype == torch.float16 for p in watched.info.parameters.values()):
         yield "the loss is not multiplied against underflow"
+    if record.ways is not None:
+        yield from record.ways.told()
     if record.zeros is not None:
         tokens = {token for ids in record.token_ids for token in ids.unique().tolist()}
         yield from record.zeros.told(tokens, before_ends(record), watched.info)

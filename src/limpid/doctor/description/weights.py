@@ -41,11 +41,13 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     yield f"weights in {', '.join(formats)}; autocast {', '.join(around) or 'off'}"
     yield from _modes(watched, record)
     yield from () if history.so_far.reach is None else history.so_far.reach.told()
+    yield from (one.told() for one in history.so_far.moves)
     settings = _settings(info.core)
     if settings:
         yield f"made of {listed(settings, 12)}"
     drawn = "as they were drawn" if history.began_fresh else "not as drawn: loaded, or trained before"
     yield f"weights at the first pass: {drawn}"
+    yield from history.so_far.alike.told()
     held = history.so_far.held
     held.find(info)
     yield from held.told()

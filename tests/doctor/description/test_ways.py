@@ -1,0 +1,102 @@
+"""Ways of the gradient, parts of a loss and functions of one's own, as they are meant and as they are mistaken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import limpid
+from doctor.small_loops import net
+
+
+def page(model: nn.Module, loss: Callable[[Tensor], Tensor], steps: int = 3) -> dict[str, str]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(steps):
+            x = torch.randn(16, 4)
+            value = loss(x)
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+            doctor.step(value, x)
+    assert dict(doctor.skipped) == {}
+    assert doctor.description is not None
+    return {part: "\n".join(doctor.description.of(part)) for part in ("loss", "gradient")}
+
+
+class Views(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.predict = net(4, 8, 6), nn.Sequential(nn.Linear(6, 6, bias=False), nn.Tanh(), nn.Linear(6, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+
+@pytest.mark.parametrize("detached", [True, False])
+def test_a_target_branch(detached: bool) -> None:
+    torch.manual_seed(0)
+    model = Views()
+
+    def loss(x: Tensor) -> Tensor:
+        one, two = model(x), model(x + 0.1 * torch.randn_like(x))
+        target = two.detach() if detached else two
+        return -F.cosine_similarity(model.predict(one), target).mean()
+
+    told = page(model, loss)["gradient"]
+    assert "through predict.*" in told
+    assert "predict.*.weight" in told
+    assert ("none straight from the loss" in told) is detached
+    assert (": none, " in told) is not detached  # the second pass alone has one straight from the loss
+
+
+def test_a_plain_loss_has_no_ways_to_tell() -> None:
+    model = net(4, 8, 1)
+    told = page(model, lambda x: F.mse_loss(model(x)[:, 0], x[:, 0]))
+    assert "by forward pass" not in told["gradient"]
+    assert "parts of the loss" not in told["loss"]
+
+
+class Fused(torch.autograd.Function):
+    """The mean of squares, whose gradient is made on the way forward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, ignores: bool) -> Tensor:
+        ctx.save_for_backward(2 * x / x.numel())
+        ctx.ignores = ignores
+        return x.square().mean()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (made,) = ctx.saved_tensors
+        return made if ctx.ignores else made * gradient, None
+
+
+@pytest.mark.parametrize(("ignores", "times"), [(False, "2 times"), (True, "1 times")])
+def test_a_factor_that_a_backward_pass_ignores(ignores: bool, times: str) -> None:
+    torch.manual_seed(0)
+    model = net(4, 8, 3)
+    told = page(model, lambda x: model(x).mean() + 0.1 * Fused.apply(model(x), ignores))["gradient"]
+    assert "Fused is an autograd function of one's own: 0.1 comes into its backward pass" in told
+    assert f"if twice as much came in, {times} as much would go out" in told
+
+
+@pytest.mark.parametrize("weight", [0.1, 10.0])
+def test_parts_of_a_loss(weight: float) -> None:
+    torch.manual_seed(0)
+    model = net(4, 8, 3)
+
+    def loss(x: Tensor) -> Tensor:
+        made = model(x)
+        aims = F.cross_entropy(made, torch.zeros(len(x), dtype=torch.long))
+        return aims + weight * F.kl_div(made.log_softmax(1), torch.full_like(made, 1 / 3), reduction="batchmean")
+
+    told = page(model, loss)["loss"]
+    assert "parts of the loss, each times its factor in the gradient: 1 × cross_entropy" in told
+    assert f"{weight:.3g} × kl_div" in told
+    assert "(batchmean)" in told
