@@ -60,6 +60,10 @@ class Hooks:
                 self.model(info.model, outer=False)
         elif info.core is not info.model:  # some trainers call a part of the module themselves, never the whole
             self.model(info.core, outer=False)
+        if not info.compiled:
+            for name, module in info.core.named_modules():
+                if isinstance(module, nn.RNNBase):
+                    self.recurrence(name, module)
         if not info.sharded:
             self.state(info.model)
         for optimizer in watched.optimizers:
@@ -95,6 +99,16 @@ class Hooks:
             module.register_forward_hook(OfOneModule(after), with_kwargs=True, always_call=True),
         ):
             self.undo.append(handle.remove)
+
+    def recurrence(self, name: str, module: nn.Module) -> None:
+        """Report the state that a recurrent layer is given, and the one that comes out of it."""
+        listener = self.listener
+
+        def after(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            given = args[1] if len(args) > 1 else kwargs.get("hx")
+            listener.on_recurrence(name, given, output[1] if isinstance(output, tuple) and len(output) > 1 else None)
+
+        self.undo.append(module.register_forward_hook(OfOneModule(after), with_kwargs=True).remove)
 
     def state(self, module: nn.Module) -> None:
         """Report what its state_dict() returns, and what is loaded into it."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, find_logits, find_rows
 from limpid.doctor.contracts import Breach, Contract, LayerProbe
+from limpid.doctor.description.examples import on_rows
 from limpid.doctor.description.ways import GradientWays
 from limpid.doctor.finding import Skipped
 from limpid.doctor.history import History
@@ -177,6 +178,12 @@ class PassRecorder(abc.ABC):
         rows.grad_fn.register_prehook(back)
 
     @guarded
+    def on_recurrence(self, name: str, given: Any, made: Any) -> None:
+        """A recurrent layer of the model was called."""
+        if self.gradients_on:
+            self.history.so_far.states.passed(name, given, made, self.record.sampled)
+
+    @guarded
     def on_loss(self, given: Any, target: Any) -> None:
         """What the loss is given, which may be more than the model returned."""
         if Probe.LOSS_INPUTS in self.probes:
@@ -232,6 +239,8 @@ class PassRecorder(abc.ABC):
         """What a loss that applies a sigmoid is given."""
         if Probe.LOSS_INPUTS in self.probes and isinstance(given, Tensor):
             self.record.squashed_before = made_by(given) or self.record.squashed_before
+            if self.record.read and given.requires_grad and isinstance(target, Tensor):
+                self.record.binary = on_rows(given, target, ROWS)
 
     @guarded
     def on_checkpoint(self, inputs: Any) -> None:

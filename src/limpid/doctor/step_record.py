@@ -62,6 +62,7 @@ class StepRecord:
     reach: tuple[str, float, float, float, float] | None = None  # last activation, range, share of variance, of targets
     explained: tuple[float, float, Tensor] | None = None  # share of a regression's variance, and of its predictions
     difference: tuple[Tensor, Tensor] | None = None  # predictions and targets of a regression, on steps that are read
+    binary: tuple[Tensor, Tensor] | None = None  # outputs and targets of a binary cross-entropy, on the same
     row_gradients: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # outputs of rows and their gradients
     means: list[tuple[str, Tensor]] = field(default_factory=list)  # of loss functions since the last backward pass
     shares: list[tuple[str, Tensor, Tensor | None]] = field(default_factory=list)  # function, root, mean, of each pass

@@ -32,6 +32,10 @@ def inputs(watched: Watched, record: StepRecord, history: History) -> Iterator[s
     unused = record.dropped | record.asides
     calls = [call for index, call in enumerate(record.calls) if index not in unused]
     aside = len(record.calls) - len(calls)
+    if not record.calls and record.token_ids:
+        yield "the model as a whole is not called, its parts are"
+        yield from (f"in the batch, {name}: {_tensor(name, one.detach())}" for name, one in _held(record).items())
+        yield from rows_of(watched, record, history)
     if not calls:
         return
     also = f"; of {counted(aside, 'other')} nothing reaches the update" if aside else ""
@@ -68,6 +72,11 @@ def held_by_name(record: StepRecord) -> dict[str, Tensor]:
     several = isinstance(given, tuple | list) and all(isinstance(one, Tensor) for one in given)
     pairs = given.items() if isinstance(given, Mapping) else enumerate(given) if several and given is not None else ()
     return {str(name): one for name, one in pairs if isinstance(one, Tensor) and one.numel()}
+
+
+def _held(record: StepRecord) -> dict[str, Tensor]:
+    """The tensors of the batch by name, or its tokens alone."""
+    return held_by_name(record) or {"tokens": record.token_ids[0]}
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.data_sheet import row_targets
+from limpid.doctor.description.examples import examples
 from limpid.doctor.description.words import counted, number, share, span
 from limpid.doctor.loop_facts import ALIKE, FITS, OFFSETS
 
@@ -30,6 +31,8 @@ def labels(watched: Watched, record: StepRecord, history: History) -> Iterator[s
     read = record.taught
     if not read or (read[0].ids is None and not _is_of_logits(read)):
         yield from _targets(record)
+        yield from examples(record)
+        yield from history.so_far.choices.told()
         return
     rows = sum(one.shape[0] for one in read)
     positions = sum(len(one.weight) for one in read)
@@ -44,6 +47,7 @@ def labels(watched: Watched, record: StepRecord, history: History) -> Iterator[s
                 float(counts.max()) / len(taught)
             )
         yield from _row_and_class(watched, record, read)
+        yield from history.so_far.choices.told()
         return
     yield f"{classes}; {share(labelled / max(1, positions))} of the positions are taught a token"
     offset = next((k for k in OFFSETS if min(one.match(k)[0] for one in read) >= ALIKE), None)
@@ -178,7 +182,7 @@ def loss(watched: Watched, record: StepRecord, history: History) -> Iterator[str
     exact = _is_cross_entropy(read)
     if one.squashed:
         yield f"its gradient is that of a cross-entropy of a {one.squashed} of the outputs"
-    else:
+    elif exact or one.ids is not None or record.class_labels or "cross_entropy" in functions:
         extra = f", of labels smoothed by {one.smoothing:.3g}" if one.smoothing else ""
         what = f"a cross-entropy of the outputs{extra}" if exact else "not that of a cross-entropy of the outputs alone"
         yield f"its gradient is {what}"

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from limpid.doctor.description.alike import Alike
+from limpid.doctor.description.choices import Choices
 from limpid.doctor.description.evaluations import Evaluations
 from limpid.doctor.description.held import HeldModels
 from limpid.doctor.description.kept import KeptWeights
 from limpid.doctor.description.others import Moves
 from limpid.doctor.description.reach import Reach
 from limpid.doctor.description.rows import Ends
+from limpid.doctor.description.states import States
 from limpid.doctor.description.updates import moved_by_rate
 from limpid.doctor.description.words import counted, number
 
@@ -37,6 +39,10 @@ class SoFar:
     reach: Reach | None = None  # which outputs read a token, when the model was examined first
     moves: tuple[Moves, ...] = ()  # what other inputs move, then
     alike: Alike = field(default_factory=Alike)  # weights that began as copies of others
+    choices: Choices = field(default_factory=Choices)  # among sequences of tokens
+    states: States = field(default_factory=States)  # of recurrent layers
+    called: bool = False  # whether a forward pass of the model with gradients was seen
+    losses: tuple[float, float] | None = None  # the first and the last
     held: HeldModels = field(default_factory=HeldModels)  # other models beside it
     evaluations: Evaluations = field(default_factory=Evaluations)  # passes without gradients
     ends: Ends = field(default_factory=Ends)  # of rows of tokens
@@ -50,6 +56,11 @@ class SoFar:
         self.skipped += record.skipped
         self.evaluated += record.after_evaluation
         self.ends.take(record)
+        self.choices.take(record)
+        self.states.take(record)
+        self.called |= bool(record.calls)
+        if record.loss is not None:
+            self.losses = (record.loss if self.losses is None else self.losses[0]), record.loss
         if record.clipped_to is not None:
             self.clips += 1
             self.reached += record.norm is not None and record.norm > record.clipped_to
@@ -66,7 +77,9 @@ class SoFar:
         if self.begun:
             yield f"before the first of them {self.begun}"
         losses = history.losses.all
-        if len(losses) > 1:
+        if history.loss_went_below_zero and self.losses is not None:
+            yield f"loss {self.losses[0]:.4g} at first, {self.losses[1]:.4g} now"
+        elif len(losses) > 1:
             yield f"loss {losses[0]:.4g} at first, {losses[-1]:.4g} now{_between(losses)}"
         for index, rate in sorted(history.group_rates.items())[:6]:
             span = f"{rate.low:.3g}" if rate.low == rate.high else f"between {rate.low:.3g} and {rate.high:.3g}"

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 WITH_SIZES = (nn.Linear, nn.Embedding)
 """Layers whose settings are sizes, which differ from one to the next."""
+DEFAULTS = (
+    "eps=1e-05", "eps=1e-12", "momentum=0.1", "affine=True", "elementwise_affine=True", "bias=True", "inplace=False",
+    "track_running_stats=True", "dilation=1", "ceil_mode=False", "padding=0", "approximate='none'", "p=0.0",
+    "start_dim=1", "end_dim=-1",
+)  # fmt: skip
+"""What need not be said of layers."""
 
 
 def model(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
@@ -45,8 +51,10 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     settings = _settings(info.core)
     if settings:
         yield f"made of {listed(settings, 12)}"
+    yield from history.so_far.states.told()
     drawn = "as they were drawn" if history.began_fresh else "not as drawn: loaded, or trained before"
-    yield f"weights at the first pass: {drawn}"
+    if history.so_far.called:
+        yield f"weights at the first pass: {drawn}"
     yield from history.so_far.alike.told()
     held = history.so_far.held
     held.find(info)
@@ -91,8 +99,13 @@ def _modes_of_parts(info: ModelInfo) -> Iterator[str]:
 def _settings(core: nn.Module) -> list[str]:
     """Its innermost layers, each kind with its settings and how often it is there; of maps the number alone."""
     leaves = [module for module in core.modules() if not any(module.children())]
-    kinds = Counter(
-        type(one).__name__ + ("" if isinstance(one, WITH_SIZES) or not one.extra_repr() else f"({one.extra_repr()})")
-        for one in leaves
-    )
+    kinds = Counter(f"{type(one).__name__}{_own_settings(one)}" for one in leaves)
     return [f"{kind} ×{number(count)}" if count > 1 else kind for kind, count in kinds.items()]
+
+
+def _own_settings(layer: nn.Module) -> str:
+    """Those of a layer that are other than PyTorch's defaults."""
+    said = "" if isinstance(layer, WITH_SIZES) else layer.extra_repr()
+    for default in DEFAULTS:
+        said = said.replace(f", {default}", "").removeprefix(default).removeprefix(", ")
+    return f"({said})" if said else ""

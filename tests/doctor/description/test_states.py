@@ -1,0 +1,62 @@
+"""States of recurrent layers: handed on along the texts, beside them, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import limpid
+
+
+class Reader(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.core, self.head = nn.Embedding(32, 6), nn.GRU(6, 8, batch_first=True), nn.Linear(8, 32)
+
+
+def page(shuffled: bool, handed: str) -> tuple[str, str]:
+    """Pieces of six words that overlap by one, in the order of the texts or shuffled."""
+    torch.manual_seed(0)
+    model = Reader()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    texts = torch.randint(0, 32, (8, 61))
+    pieces = torch.cat([texts[:, 6 * k : 6 * k + 7] for k in range(10)])
+    pieces = pieces[torch.randperm(80)] if shuffled else pieces
+    state = None
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for rows in pieces.split(8):
+            out, made = model.core(model.tokens(rows[:, :-1]), state)
+            loss = F.cross_entropy(model.head(out).flatten(0, 1), rows[:, 1:].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, rows)
+            state = {"on": made.detach(), "mixed": made.detach().flip(1), "never": None}[handed]
+    assert dict(doctor.skipped) == {}
+    assert doctor.description is not None
+    return "\n".join(doctor.description.of("model")), "\n".join(doctor.description.of("data"))
+
+
+@pytest.mark.parametrize(("shuffled", "on"), [(False, "in 100% of"), (True, "% of")])
+def test_pieces_of_texts(shuffled: bool, on: str) -> None:
+    model, data = page(shuffled, "on")
+    assert "core is given a state" in model
+    assert "the one that came out of the pass before, row for row in" in model
+    assert "the row at its place in the batch before in" in model
+    assert on in model
+    assert ("in 100% of" in model) is not shuffled
+    assert "the model as a whole is not called, its parts are" in data
+    assert "in the batch, tokens: 8 × 7, int64" in data
+    assert "weights at the first pass" not in model
+
+
+def test_states_whose_rows_are_mixed() -> None:
+    assert "that one with its rows in another order" in page(False, "mixed")[0]
+
+
+def test_a_layer_without_states_is_not_told() -> None:
+    model, _ = page(True, "never")
+    assert "is given a state" not in model
+    assert "a row begins with the token" not in model
