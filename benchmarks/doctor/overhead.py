@@ -107,9 +107,10 @@ def own(options: argparse.Namespace, *, doctor: bool) -> Step:
         looked_into = doctor and watching.looks_inside
         outcome = train_step(training.state, batch, training.config, training.objective, looked_into=looked_into)
         upcoming = training.batches.batch(number + 1, training.state)
-        begin_next(training.state, upcoming)
         if doctor:
             watching.step(outcome.loss, batch, outcome.metrics)
+        else:
+            begin_next(training.state, upcoming)
 
     return step
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
@@ -65,7 +65,8 @@ class Pass:
     def __call__(self, *given: Any, **named: Any) -> Hidden:
         ended = self.model.forward(*given, **named)
         assert isinstance(ended, Hidden)
-        self.ended = replace(ended, stream=ended.stream.detach())
+        value = None if ended.value_matrix is None else ended.value_matrix.detach()
+        self.ended = Hidden(ended.stream.detach(), ended.output_matrix.detach(), value)  # no graph is kept
         return ended
 
     def __getattr__(self, name: str) -> Any:

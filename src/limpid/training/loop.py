@@ -209,7 +209,7 @@ def _one(told: Told, watcher: Watcher | None) -> Outcome:
     else:
         looked_into = watcher is not None and watcher.looks_inside
         outcome = step(training.state, batch, training.config, training.objective, looked_into=looked_into)
-    if outcome.updated:
+    if outcome.updated and watcher is None:  # who watches reads numbers of the device, and would wait for the next step
         told.begin_next()
     if watcher is not None:
         logged = {**outcome.metrics, **mean_of([micro.measured for micro in batch])}
