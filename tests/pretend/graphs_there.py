@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 import pretend
 from limpid.config import ModelConfig, RunConfig, TrainConfig, UpdateConfig
@@ -158,6 +159,30 @@ def test_a_step_that_is_looked_into_lies_between(tmp_path: Path) -> None:
         assert looked_into == step(plain, given, config)
     assert len(seen) == 2 * 19
     assert same(plain, graphed)
+
+
+class Once:
+    """Records nothing, and so keeps nothing."""
+
+    def warm_up(self, work: Any) -> None:
+        work()
+
+    def record(self, work: Any) -> Any:
+        return (lambda: None), work()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_no_graph_of_autograd_outlives_its_recording(model: str) -> None:
+    """Else kernels that come one by one later would wait for the stream that it was recorded on."""
+    config = configured(model=MODELS[model])
+    state = begun(config, recorded=False)
+    state.graphs = CudaGraphs(state.model, Once)
+    for number in range(REPEATS + 1):
+        step(state, batch(number), config)
+    assert state.graphs.launches == 1
+    for parameter in state.graphs.trained:
+        get_gradient_edge(parameter).node.metadata["seen"] = True
+    assert not any("seen" in get_gradient_edge(parameter).node.metadata for parameter in state.graphs.trained)
 
 
 def test_what_a_graph_cannot_hold_is_left_to_be_launched_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
