@@ -1,6 +1,7 @@
 """limpid's own kernels beside PyTorch's operations, forward and backward together, in turn: median milliseconds.
 
-Attention: two batched products up to 512 positions, PyTorch's fused kernel beyond. Norms with their cast, activations.
+Attention: two batched products up to 512 positions, PyTorch's fused kernel beyond. Norms with their cast, activations,
+products with float32 masters.
 
     python benchmarks/native_kernels.py [--rounds 15]
 """
@@ -20,6 +21,7 @@ from limpid.model.kernels.attention import attention, short_attention, short_mas
 from limpid.model.kernels.native_activation import native_activation
 from limpid.model.kernels.native_attention import native_attention, serves
 from limpid.model.kernels.native_norm import native_norm
+from limpid.model.kernels.native_product import native_product
 from limpid.native.build import missing
 
 HEADS = ((16, 6, 256, 64), (16, 4, 128, 64), (2, 12, 256, 64), (4, 8, 1024, 64), (2, 8, 2048, 64), (1, 8, 4096, 64))
@@ -68,6 +70,19 @@ def main() -> None:
     x, bar = torch.randn(4096, 1536).bfloat16().requires_grad_(), torch.randn(4096, 1536).bfloat16()
     for word, form in (("gelu", F.gelu), ("silu", F.silu)):
         compared(f"{word}, 4096 × 1536", lambda x, word=word: native_activation(x, None, word), form, [x], bar, rounds)
+    for rows, d_in, d_out in (
+        (4096, 384, 1536),
+        (4096, 1536, 384),
+        (4096, 384, 384),
+        (512, 768, 2048),
+        (512, 768, 768),
+    ):
+        x, bar = torch.randn(rows, d_in).bfloat16().requires_grad_(), torch.randn(rows, d_out).bfloat16()
+        learned = [torch.randn(d_out, d_in, requires_grad=True), torch.randn(d_out, requires_grad=True)]
+        compared(
+            f"product, {rows} × {d_in} × {d_out}", native_product,
+            lambda x, w, b: F.linear(x, w.bfloat16(), b.bfloat16()), [x, *learned], bar, rounds,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ ASSUMED_UTILISATION = 0.3
 """Share of the peak that a step is assumed to reach, where an estimate of its duration is enough."""
 MEMORY_SHARE = 0.8
 """Of the free memory, what tensors may fill."""
-COMPILE_SECONDS, COMPILED_SHARE, COMPILED_SHARE_BESIDE_KERNELS = 25.0, 0.2, 0.04
+COMPILE_SECONDS, COMPILED_SHARE, COMPILED_SHARE_BESIDE_KERNELS = 25.0, 0.2, 0.01
 """Time to compile a block the first time on a machine; the share of a step that it saves, and what is left of that
 where limpid's own kernels fuse the same passes; all measured."""
 
