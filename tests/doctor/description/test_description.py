@@ -186,6 +186,13 @@ def test_classes_of_rows() -> None:
     assert "3 classes; 32 of 32 outputs have a label (32 rows)" in doctor.description.of("labels")
 
 
+def test_layers_are_told_without_defaults() -> None:
+    from limpid.doctor.description.weights import _settings
+
+    layers = nn.Sequential(nn.LayerNorm(8), nn.LayerNorm(8, eps=1e-12), nn.Dropout(0.0), nn.GELU(), nn.Linear(8, 8))
+    assert _settings(layers) == ["LayerNorm((8,))", "LayerNorm((8,), eps=1e-12)", "Dropout(p=0.0)", "GELU", "Linear"]
+
+
 def test_whoever_judges_it_is_given_what_is_meant_with_it() -> None:
     page = Loop().run()
     asked = page.question("  It learns the next token.\n")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 WITH_SIZES = (nn.Linear, nn.Embedding)
 """Layers whose settings are sizes, which differ from one to the next."""
 DEFAULTS = (
-    "eps=1e-05", "eps=1e-12", "momentum=0.1", "affine=True", "elementwise_affine=True", "bias=True", "inplace=False",
-    "track_running_stats=True", "dilation=1", "ceil_mode=False", "padding=0", "approximate='none'", "p=0.0",
+    "eps=1e-05", "momentum=0.1", "affine=True", "elementwise_affine=True", "bias=True", "inplace=False",
+    "track_running_stats=True", "dilation=1", "ceil_mode=False", "padding=0", "approximate='none'",
     "start_dim=1", "end_dim=-1",
 )  # fmt: skip
 """What need not be said of layers."""
