@@ -33,7 +33,7 @@ from limpid.doctor.replay import nan_replay
 from limpid.doctor.rule import ASKS, Probe, Rule, functions
 from limpid.doctor.rules import RULES
 from limpid.doctor.rules import expected as not_as_expected
-from limpid.doctor.rules.ids_in_range import classes_of_loss, ids_of_call, lost_device
+from limpid.doctor.rules.ids_in_range import classes_of_loss, ids_of_call, looked_up, lost_device
 from limpid.doctor.rules.labels import copies, own_token
 from limpid.doctor.step_record import StepRecord
 from limpid.doctor.step_recorder import StepRecorder
@@ -43,6 +43,8 @@ from limpid.doctor.weights import local
 from limpid.errors import ConfigError
 from limpid.files import user_path
 
+FEW_LOOKS = 3
+"""Looks at what the token table is asked for, where the model is given ids that it does not have."""
 AGAIN, FURTHER = 10, 4
 """The step at which batch and model are examined again, and how much later each time."""
 
@@ -97,6 +99,7 @@ class Doctor:
         self.recorder = StepRecorder(self.watched, self, self.history, self.skipped, first_step, every, probes)
         self.ranks: Ranks | None = None
         self.closed = False
+        self._looked_up = 0
         self._examined, self._waiting = not examine, False
         self._asked: list[Function] = []  # who looked before the first pass
         self._due = first_step - 1 + AGAIN if examine else None
@@ -222,7 +225,11 @@ class Doctor:
 
     def called(self, call: Call) -> None:
         """Before a forward pass, which unknown ids will end; at the first one, all that needs no gradient."""
-        self._add(ids_of_call(self.info, call, self.recorder.record))
+        odd = list(ids_of_call(self.info, call, self.recorder.record))
+        self._add(odd)
+        if odd and self._looked_up < FEW_LOOKS and (table := self.info.table) is not None:
+            self._looked_up += 1
+            self.hooks.next_input(table, lambda ids: self._add(looked_up(ids, self.info, self.recorder.record)))
         if not self._examined and not self.info.shapeless:
             self._examined = self._waiting = True
             rules = [rule for rule in self.rules if not _needs_backward(rule)]

@@ -70,6 +70,7 @@ class History:
     updates: list[tuple[int, UpdateSample]] = field(default_factory=list)
     scores: list[tuple[int, float, int]] = field(default_factory=list)  # step, largest, which attention
     levels: list[tuple[int, LogitLevel]] = field(default_factory=list)
+    losses_called: set[str] = field(default_factory=set)  # functions of PyTorch that return one
     rows: RowHistory = field(default_factory=RowHistory)
     sample: RowSample = field(default_factory=RowSample)
     returning: ReturningRows = field(default_factory=ReturningRows)

@@ -110,6 +110,17 @@ class Hooks:
 
         self.undo.append(module.register_forward_hook(OfOneModule(after), with_kwargs=True).remove)
 
+    def next_input(self, module: nn.Module, look: Callable[[Any], None]) -> None:
+        """Look at what a part of the model is given the next time it is called."""
+
+        def before(_: nn.Module, args: tuple[Any, ...]) -> None:
+            handle.remove()
+            if args:
+                look(args[0])
+
+        handle = module.register_forward_pre_hook(OfOneModule(before))
+        self.undo.append(handle.remove)
+
     def state(self, module: nn.Module) -> None:
         """Report what its state_dict() returns, and what is loaded into it."""
         listener = self.listener

@@ -129,6 +129,13 @@ class ModelInfo:
         return max(tokens or tables, key=lambda table: table[1].shape[0]) if tables else None
 
     @property
+    def table(self) -> nn.Embedding | None:
+        """The module that looks tokens up, if one does."""
+        name = None if self.embedding is None else self.embedding[0]
+        found = dict(self.model.named_modules()).get(name) if name is not None else None
+        return found if isinstance(found, nn.Embedding) else None
+
+    @property
     def table_rows(self) -> int | None:
         """Number of tokens that the token table knows."""
         return None if self.embedding is None else int(self.embedding[1].shape[0])

@@ -217,6 +217,7 @@ class PassRecorder(abc.ABC):
         """What a loss function returned: a mean, or one number for each row, whose mean is the loss."""
         if not self.gradients_on:
             self.history.passes.judged()
+        self.history.losses_called.add(name)
         if not self.record.read or Probe.LOSS_INPUTS not in self.probes or not self.gradients_on:
             return
         if isinstance(value, Tensor) and (ways := self._ways()) is not None:

@@ -42,6 +42,12 @@ def is_zero(tensor: Tensor) -> bool:
     return not bool(local(tensor.detach()).any())
 
 
+def rests_at_zero(info: ModelInfo) -> bool:
+    """Whether most of a matrix that is trained is 0: it started there, or is kept there."""
+    trained = [p for p in info.parameters.values() if p.requires_grad and p.ndim > 1]
+    return any(2 * int(local(p.detach()).count_nonzero()) < local(p).numel() for p in trained)
+
+
 def is_constant(tensor: Tensor) -> bool:
     values = local(tensor.detach()).flatten()
     return bool((values == values[:1]).all())

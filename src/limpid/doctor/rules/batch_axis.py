@@ -10,6 +10,7 @@ from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step
 from limpid.doctor.rules.configuration import DROPOUT_IN_EVALUATION
 from limpid.doctor.rules.leaks import BATCH_LEAKS, rows_meet
 from limpid.doctor.rules.padding import MASK_INVERTED
+from limpid.doctor.weights import rests_at_zero
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
@@ -140,7 +141,7 @@ def all_positions(exam: Exam) -> Iterator[Finding]:
         yield POSITIONS_NOT_READ.finding(
             severity="warning",
             where="model",
-            meant=None if exam.later and not where else "",
+            meant=None if exam.later and not where and not rests_at_zero(exam.info) else "",
             says=f"no output changes by a bit with what stands at {int(never.sum())} of {len(never)} positions; read "
             f"are {', '.join(map(str, where[:6])) or 'none'}.",
             evidence={"not_read": int(never.sum()), "positions": len(never)},

@@ -27,11 +27,13 @@ OUT_OF_RANGE = Rule(
     detects="Token ids or labels that are negative or beyond the vocabulary.",
     equation=r"0 \le x < V",
     source="definition; transformers#24698",
-    threshold="exact",
+    threshold="exact: ids that the table is asked for, labels that cross-entropy is given, or a forward pass that fails; "
+    "of ids that a model is given and folds itself it is asked",
     cost="one minimum and maximum per batch",
     needs=(Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD, Probe.LOSS_INPUTS),
     cause="another tokenizer than the model's, added tokens without resizing the embedding, or a wrapped type",
     fix="model.resize_token_embeddings(len(tokenizer)), or the model's own tokenizer",
+    meant="a model that folds ids into its table itself: hashing, copying from its source",
     explains=("not-finite",),
 )
 
@@ -41,11 +43,11 @@ def in_range(exam: Exam) -> Iterator[Finding]:
     vocab, table = exam.vocab, exam.info.table_rows
     for micro in exam.micros:
         if micro.ids is not None and (table or vocab):
-            yield from _out_of_range("inputs", micro.ids, table or vocab, None)
+            yield from _out_of_range("inputs", micro.ids, table or vocab, None, is_certain="IndexError" in exam.refused)
         labels = micro.labels
         each_output = exam.plain is None or (labels is not None and labels.ndim + 1 == exam.plain.ndim)
         if labels is not None and each_output and (vocab or table):  # a label for each output
-            yield from _out_of_range("labels", labels, vocab or table, None)
+            yield from _out_of_range("labels", labels, vocab or table, None, is_certain=True)
         if exam.refused and labels is not None and "Target" in exam.refused:
             odd = [int(value) for value in labels.unique() if value < 0]
             yield OUT_OF_RANGE.finding(
@@ -53,6 +55,7 @@ def in_range(exam: Exam) -> Iterator[Finding]:
                 where="labels",
                 says=f"the loss refuses these labels ({exam.refused}): masked ones are {', '.join(map(str, odd))}, "
                 "which it does not ignore.",
+                meant=None,
                 cause="labels are masked with another number than the loss's ignore_index",
                 fix=f"mask with {IGNORED}, or pass ignore_index to the loss",
                 refuted_by="a loss that accepts them",
@@ -82,6 +85,14 @@ def ids_of_call(info: ModelInfo, call: Call, record: StepRecord) -> Iterator[Fin
         yield from _out_of_range("labels", labels, table, record.number)
 
 
+def looked_up(ids: Any, info: ModelInfo, record: StepRecord) -> Iterator[Finding]:
+    """Ids that the token table is asked for, before it is; of a device they are waited for."""
+    import torch
+
+    if isinstance(ids, torch.Tensor) and not ids.is_floating_point() and ids.numel():
+        yield from _out_of_range("inputs", ids, info.table_rows, record.number, is_certain=True)
+
+
 def classes_of_loss(given: Any, target: Any, record: StepRecord) -> Iterator[Finding]:
     """Classes that cross-entropy is about to look for; on a device on the steps that are looked at closer."""
     import torch
@@ -90,7 +101,7 @@ def classes_of_loss(given: Any, target: Any, record: StepRecord) -> Iterator[Fin
         return
     labels, classes = record.ahead(target), given.shape[1] if given.ndim > 1 else len(given)
     if labels is not None and labels.numel() and int(labels.max()) >= classes:
-        yield from _out_of_range("labels", labels.clamp(min=0), classes, record.number)
+        yield from _out_of_range("labels", labels.clamp(min=0), classes, record.number, is_certain=True)
 
 
 def lost_device(error: BaseException, info: ModelInfo, record: StepRecord) -> Finding:
@@ -108,6 +119,7 @@ def lost_device(error: BaseException, info: ModelInfo, record: StepRecord) -> Fi
         "there can be read any more.",
         cause="another tokenizer than the model's, added tokens without resizing the embedding, or masked labels other "
         f"than {IGNORED}",
+        meant=None,
         fix="run this batch on the CPU, or all of it with CUDA_LAUNCH_BLOCKING=1: the error then names the operation",
         sure=0.8,
         refuted_by="a batch that runs on the CPU",
@@ -115,7 +127,13 @@ def lost_device(error: BaseException, info: ModelInfo, record: StepRecord) -> Fi
     )
 
 
-def _out_of_range(what: str, values: Tensor, size: int | None, step: int | None) -> Iterator[Finding]:
+def _out_of_range(
+    what: str, values: Tensor, size: int | None, step: int | None, is_certain: bool = False
+) -> Iterator[Finding]:
+    """A finding of values outside of 0 … size - 1.
+
+    is_certain  whether they are what is looked up, not what a model may make something else of
+    """
     low, high = int(values.min()), int(values.max())
     odd = low < 0 and (what == "inputs" or bool(((values < 0) & (values != IGNORED) & (values != -1)).any()))
     if size is not None and (high >= size or odd):
@@ -124,6 +142,7 @@ def _out_of_range(what: str, values: Tensor, size: int | None, step: int | None)
             step=step,
             where=what,
             says=f"{what} hold id {high if high >= size else low}, but the model knows 0 … {size - 1}.",
+            meant=None if is_certain else "",
             refuted_by=f"all ids within 0 … {size - 1}",
             evidence={"smallest": low, "largest": high, "rows": size},
         )

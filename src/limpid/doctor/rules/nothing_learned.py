@@ -31,7 +31,7 @@ NOTHING_LEARNED = Rule(
     "labels, each weighed as its class is, of a cross-entropy of one class for each row, whose inputs no gradient "
     "made harder, with {rows:g} rows or more of each class; or at {looks:g} looks in a row less than {explained:.0%} "
     "of the targets' variance explained, not below -{off:.0%}, and predictions that hardly vary; where updates add "
-    "up to {moved:.0%} of the weights or more",
+    "up to {moved:.0%} of the weights or more; asked before {most:.0%} of the planned updates, or {late:g}, are made",
     thresholds={
         "steps": Threshold(60, "what learns at a usual rate has begun to by then"),
         "share": Threshold(0.99, "near chance a batch of 16 scatters by 4 %, the median of 20 by a hundredth"),
@@ -40,8 +40,11 @@ NOTHING_LEARNED = Rule(
         "explained": Threshold(0.05, "what is less is noise of one batch"),
         "off": Threshold(0.25, "predictions half a deviation off the mean of the targets move towards it still"),
         "moved": Threshold(0.3, "weights that have hardly moved have learned nothing yet"),
+        "late": Threshold(240, "four times as long, where nobody says how long the run is to be"),
+        "most": Threshold(0.75, "of a run: what is learned at once has been by then"),
     },
     cost="none: losses, labels and updates are there",
+    meant="a task that is learned at once and late, or a small rate",
     suffers=True,
     needs=(Probe.LOSS, Probe.BATCH, Probe.UPDATES, Probe.LOSS_INPUTS, Probe.LOSS_GRADIENT),
     cause="targets that have nothing to do with the inputs as they are given (shuffled apart, contradicting each "
@@ -138,6 +141,7 @@ def no_better_than_frequencies(watched: Watched, record: StepRecord, history: Hi
         says=f"after {record.number} updates the loss is {median(losses):.3f}, that of a guess which knows how "
         f"frequent each of "
         f"the {len(counts)} labels is and nothing of the inputs ({entropy:.3f}): nothing was learned, at chance.",
+        meant=None if _is_late(watched, record) else "",
         sure=0.6,
         evidence={"loss": median(losses), "entropy": entropy, "labels": len(counts)},
     )
@@ -174,6 +178,7 @@ def no_better_than_the_mean(watched: Watched, record: StepRecord, history: Histo
             says=f"after {record.number} updates predictions vary by {spread:.1%} of the targets' variance and explain "
             f"{max(explained, 0):.0%} of it: the model says the mean of the targets whatever it is given, nothing was "
             f"learned.",
+            meant=None if _is_late(watched, record) else "",
             sure=0.6,
             evidence={"explained": explained, "spread": spread},
         )
@@ -191,6 +196,12 @@ def _is_given(record: StepRecord, target: Tensor) -> bool:
                 if numbers is not None and torch.equal(numbers, target):
                     return True
     return False
+
+
+def _is_late(watched: Watched, record: StepRecord) -> bool:
+    """Whether most of the run has been made."""
+    rule, planned = NOTHING_LEARNED, watched.planned
+    return record.number >= (rule["late"] if planned is None else rule["most"] * planned)
 
 
 def _moved(record: StepRecord, history: History) -> float:

@@ -210,7 +210,9 @@ def stays_at_ln_2(watched: Watched, record: StepRecord, history: History) -> Ite
     steps = int(REFERENCE_MOVES["steps"]) + 1
     losses, rates = history.losses_and(record, steps)[-steps:], history.rates[-steps:]
     exact = len(losses) == steps and max(abs(loss - LN_2) for loss in losses) < 2.0**-20
-    if exact and record.norm and min(rates, default=0.0) > 0 and history.times("ln 2") == 1:
+    moves = record.norm and min(rates, default=0.0) > 0
+    of_labels = "binary_cross_entropy_with_logits" in history.losses_called  # ln 2 while its weights are 0
+    if exact and moves and not of_labels and history.times("ln 2") == 1:
         yield REFERENCE_MOVES.finding(
             severity="fault",
             step=record.number,
