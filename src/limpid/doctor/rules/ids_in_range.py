@@ -27,8 +27,8 @@ OUT_OF_RANGE = Rule(
     detects="Token ids or labels that are negative or beyond the vocabulary.",
     equation=r"0 \le x < V",
     source="definition; transformers#24698",
-    threshold="exact: ids that the table is asked for, labels that cross-entropy is given, or a forward pass that fails; "
-    "of ids that a model is given and folds itself it is asked",
+    threshold="exact: ids that the table is asked for, labels of a cross-entropy, or a forward pass that fails; "
+    "ids that a model is given, and may fold itself, are asked about",
     cost="one minimum and maximum per batch",
     needs=(Probe.PARAMETERS, Probe.BATCH, Probe.FORWARD, Probe.LOSS_INPUTS),
     cause="another tokenizer than the model's, added tokens without resizing the embedding, or a wrapped type",
