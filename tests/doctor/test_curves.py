@@ -105,3 +105,12 @@ def test_with_everything_checked_no_heading_stands_over_nothing(tmp_path: Path, 
     (tmp_path / "findings.jsonl").touch()
     assert main(["doctor", str(tmp_path)]) == 0
     assert "not checked" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("diverges", [False, True])
+def test_losses_of_single_rows_that_scatter_by_orders_of_magnitude(diverges: bool) -> None:
+    """Whether one of the first five was small says nothing of those to come."""
+    first = [3.2, 0.03, 0.007, 5.9, 0.005]
+    least = 6.0 if diverges else 0.1
+    curves = curves_of([*first, *(least + 0.09 * ((7 * step) % 11) for step in range(60))])
+    assert ("loss-diverges" in alarms(curves)) == diverges

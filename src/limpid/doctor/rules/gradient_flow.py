@@ -124,7 +124,7 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
         yield _unread(min(spare, key=len), cut)
     elif cut or (zero and not exam.has_nothing_to_learn):
         found = _cut(exam, cut + zero, flow.cut, None)
-        found = found if cut or not silent else _dead(found, silent)
+        found = found if cut or not silent else _dead(found, silent, "" if exam.fresh else PUT_IN)
         yield replace(found, meant="") if len(cut) == len(trained) else found
 
 
@@ -178,12 +178,15 @@ def _cut(exam: Exam, names: list[str], modules: list[str], what: str | None) -> 
     )
 
 
-def _dead(found: Finding, silent: list[str]) -> Finding:
+PUT_IN = "an activation put late into trained weights, which move into its range"
+
+
+def _dead(found: Finding, silent: list[str], meant: str) -> Finding:
     """The same where a layer's output is 0 for every row: a derivative of 0 passes nothing back."""
     return replace(
         found,
         where=silent[0],
-        meant="",
+        meant=meant,
         says=f"{found.says[:-1]}: the output of {silent[0]} is 0 for every row of the batch, its units are dead.",
         cause="biases, inputs or a rate that put every unit of an activation on its flat side",
         fix="biases of 0 in the layers before it (a prior belongs in the last bias alone), or an activation with a "

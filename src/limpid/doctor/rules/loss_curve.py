@@ -47,8 +47,9 @@ LOSS_DIVERGES = Rule(
     equation=r"\min_{20}\, L_t > L_1 \;\text{or}\; z > 6 \text{ for 20 steps}",
     source="Chowdhery et al. 2022, section 5.1, arXiv:2204.02311",
     threshold="{steps:g} steps in a row outside their own scatter (z as of loss-spike) and {rise:.0%} of the median "
-    "before, a warning; or all of them above {start:.0%} of the first loss, a fault; not of a loss that begins at 0 "
-    "within what its first values differ by, or goes below it: that has no level to rise from. A task may grow harder "
+    "before, a warning; or all of them above {start:.0%} of the first loss and most above all of the first five, a "
+    "fault; not of a loss that begins at 0 within what its first values differ by, or goes below it: that has no level "
+    "to rise from. A task may grow harder "
     "where less than {lost:.0%} of what was learned is lost",
     thresholds={
         "steps": Threshold(20, "spikes of healthy runs recover sooner"),
@@ -179,7 +180,8 @@ def _judged(stream: Stream, step: int, rate_was_raised: bool) -> Iterator[Findin
         return
     start = losses[0] if len(losses) < 40 else median(losses[:5])
     now = min(losses[-steps:])
-    above = now > LOSS_DIVERGES["start"] * start + 0.02 and len(losses) > 30
+    scattered = median(losses[-steps:]) <= max(losses[:5])  # single rows may differ by orders of magnitude
+    above = now > LOSS_DIVERGES["start"] * start + 0.02 and len(losses) > 30 and not scattered
     stays = stream.outside >= steps and now > LOSS_DIVERGES["rise"] * median(losses[-60:-steps] or [now])
     if stays or above:
         best = stream.lowest
