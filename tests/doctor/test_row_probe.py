@@ -45,7 +45,7 @@ def ids(same: int = 0) -> Tensor:
 )
 def test_positions_of_rows_in_other_company(model: Mixed, given: Tensor, positions: int) -> None:
     with limpid.watch(model, say=False) as doctor:
-        probe = doctor._exam(call=Call((given,), {})).row_probe
+        probe = doctor.examinations.exam(call=Call((given,), {})).row_probe
         assert probe.plain is not None
         assert probe.plain.shape == (6, positions * 32)
         assert probe.among_copies > 0.01

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from limpid.doctor.baseline import Baseline
 from limpid.doctor.baseline.file import LAST
 from limpid.doctor.baseline.loop_sketcher import Both, LoopSketcher
 from limpid.doctor.calls import Call
-from limpid.doctor.description import Description, Line, moves, reach
+from limpid.doctor.description import Description, Line
 from limpid.doctor.devices import loss_of
-from limpid.doctor.exam import Exam, Function, examine
+from limpid.doctor.examinations import Examinations
 from limpid.doctor.expected import Expected
 from limpid.doctor.finding import Finding, Skipped, is_assertion
 from limpid.doctor.finding_log import FindingLog
@@ -34,19 +33,15 @@ from limpid.doctor.rule import ASKS, Probe, Rule, functions
 from limpid.doctor.rules import RULES
 from limpid.doctor.rules import expected as not_as_expected
 from limpid.doctor.rules.ids_in_range import classes_of_loss, ids_of_call, looked_up, lost_device
-from limpid.doctor.rules.labels import copies, own_token
 from limpid.doctor.step_record import StepRecord
 from limpid.doctor.step_recorder import StepRecorder
 from limpid.doctor.tuning import Tuning
 from limpid.doctor.watched import Scaler, Watched, as_list
-from limpid.doctor.weights import local
 from limpid.errors import ConfigError
 from limpid.files import user_path
 
 FEW_LOOKS = 3
 """Looks at what the token table is asked for, where the model is given ids that it does not have."""
-AGAIN, FURTHER = 10, 4
-"""The step at which batch and model are examined again, and how much later each time."""
 
 
 class Doctor:
@@ -97,12 +92,12 @@ class Doctor:
         self.history = History()
         self.history.curves.tuning = tuning
         self.recorder = StepRecorder(self.watched, self, self.history, self.skipped, first_step, every, probes)
+        self.examinations = Examinations(
+            self.watched, self.rules, self.recorder, self.history, self.skipped, self._add, first_step, examine
+        )
         self.ranks: Ranks | None = None
         self.closed = False
         self._looked_up = 0
-        self._examined, self._waiting = not examine, False
-        self._asked: list[Function] = []  # who looked before the first pass
-        self._due = first_step - 1 + AGAIN if examine else None
         self._on_step = [(f.__name__.replace("_", "-"), f, ASKS.get(f, "")) for f in functions("on_step", self.rules)]
         kept = self.watched.baseline
         self.sketcher = None if kept is None else LoopSketcher(self.recorder, kept, first_step)
@@ -137,15 +132,9 @@ class Doctor:
         loss_function   (logits, targets) → loss; with neither, the model's own loss or cross-entropy
         """
         before = set(self.log.by_rule)
-        if self.info.shapeless:
-            self.skipped.note("preflight", "parameters take their shape from the first forward pass: examined then")
-            return []
         self.watched.total_steps = total_steps or self.watched.total_steps
         self.watched.pretrained = self.watched.pretrained if pretrained is None else pretrained
-        exam = self._exam(batch=batch, loss=loss if callable(loss) else None, loss_function=loss_function)
-        self._examine(exam, self.rules)
-        self._read_reach(exam)
-        self._examined = True
+        self.examinations.preflight(batch, loss if callable(loss) else None, loss_function)
         return self.log.findings(without=before)
 
     def step(self, loss: Any = None, batch: Any = None, metrics: Mapping[str, Any] | None = None) -> None:
@@ -165,7 +154,7 @@ class Doctor:
     @property
     def looks_inside(self) -> bool:
         """Whether it sees more of the next step's passes than what goes into the model and what comes out of it."""
-        record, waits = self.recorder.record, not self._examined or self._waiting
+        record, waits = self.recorder.record, self.examinations.wait
         early = record.number < self.recorder.first_step + EARLY
         looks = (record.sampled or record.read) and not self.info.compiled  # of what is compiled it sees no inside
         return looks or early or waits or self.sketcher is not None
@@ -230,57 +219,17 @@ class Doctor:
         if odd and self._looked_up < FEW_LOOKS and (table := self.info.table) is not None:
             self._looked_up += 1
             self.hooks.next_input(table, lambda ids: self._add(looked_up(ids, self.info, self.recorder.record)))
-        if not self._examined and not self.info.shapeless:
-            self._examined = self._waiting = True
-            rules = [rule for rule in self.rules if not _needs_backward(rule)]
-            self._asked = functions("before_first_step", rules)
-            self._examine(self._exam(call=call), rules)
+        self.examinations.before_first_pass(call)
 
     def compared(self, given: Any, target: Any) -> None:
         """Before a cross-entropy, which a class unknown to it will end."""
         self._add(classes_of_loss(given, target, self.recorder.record))
 
     def updating(self, record: StepRecord, cleared: bool) -> None:
-        """Before the first update: what the loop's own backward pass shows."""
-        if self._waiting and record.calls and not cleared:
-            norms = {
-                name: None if p.grad is None else float(local(p.grad).norm())
-                for name, p in self.info.parameters.items()
-                if p.grad is None or not p.grad.is_sparse
-            }
-            known = [norm for norm in norms.values() if norm is not None]
-            if known and not any(known):  # a loss that is level here shows nothing of what lies behind it
-                return
-            self._waiting = False
-            gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
-            exam = self._exam(call=record.calls[0].detached(), seen_norms=norms, seen_loss_gradients=gradients)
-            exam.own_backward = record.own_backward
-            exam.arrived = record.arrived
-            if gradients and copies(gradients[0]):
-                with self.recorder.paused(), self.skipped.noting("the own token"):
-                    self.history.own_token = own_token(
-                        exam, gradients[0], record.inner_called and not record.outer_called
-                    )
-            later = [
-                rule
-                for rule in self.rules
-                if _needs_backward(rule) and (rule.at_first_update or not rule.functions.get("on_step"))
-            ]
-            self._examine(exam, later, without=self._asked)
-            self._read_reach(exam, record.inner_called and not record.outer_called)
-        elif self._due is not None and record.number >= self._due and record.sampled and record.calls:
-            self._due = record.number * FURTHER
-            gradients = [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
-            exam = self._exam(call=record.calls[0].detached(), seen_loss_gradients=gradients, later=True)
-            self._examine(exam, [rule for rule in self.rules if rule.again], record.number)
+        """Before an update: what the loop's own passes show."""
+        self.examinations.before_update(record, cleared)
         if self.ranks is not None:
             self.ranks.before_update(record.number)
-
-    def _read_reach(self, exam: Exam, inner: bool = False) -> None:
-        """For the description of the loop: which outputs read a token."""
-        with self.recorder.paused(), self.skipped.noting("which outputs read a token"):
-            self.history.so_far.reach = reach(exam, inner)
-            self.history.so_far.moves = moves(exam, inner)
 
     def ended(self, record: StepRecord) -> None:
         """Judge a step."""
@@ -337,35 +286,6 @@ class Doctor:
         asked = (one for one in findings if RULES[one.rule] in self.rules)
         self.log.add(one for one in asked if said is None or not said.settles(one.rule))
 
-    # the examination
-
-    def _exam(self, **given: Any) -> Exam:
-        watched = self.watched
-        return Exam(
-            watched.info,
-            watched.optimizers,
-            watched.schedulers,
-            watched.scaler,
-            watched.total_steps,
-            watched.pretrained,
-            watched.steps_per_epoch,
-            watched.tuning,
-            watched.tokenizer,
-            skipped=Skipped(lost=self.skipped.end),
-            **given,
-        )
-
-    def _examine(
-        self, exam: Exam, rules: Sequence[Rule], step: int | None = None, without: Sequence[Function] = ()
-    ) -> None:
-        with self.recorder.paused(), self.skipped.noting("examination"):
-            first = self.recorder.first_step
-            stands = step or (None if first == 1 else first)  # a run that goes on: the step that it goes on with
-            found = examine(exam, [f for f in functions("before_first_step", rules) if f not in without])
-            self._add(finding if finding.step else dataclasses.replace(finding, step=stands) for finding in found)
-            for what, why in exam.skipped.items():
-                self.skipped.note(what, why)
-
 
 def _is_first() -> bool:
     """Whether this is the first of the processes that train together: one of them speaks for all."""
@@ -374,11 +294,6 @@ def _is_first() -> bool:
 
 def _several(given: Any) -> list[str | Path]:
     return list(given) if isinstance(given, list | tuple) else [given]
-
-
-def _needs_backward(rule: Rule) -> bool:
-    """Whether a loop without preflight shows what the rule needs only once its first backward pass is done."""
-    return Probe.BACKWARD in rule.needs or Probe.LOSS_GRADIENT in rule.needs
 
 
 def _chosen(rules: Iterable[str] | None) -> tuple[Rule, ...]:

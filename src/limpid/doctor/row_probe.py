@@ -199,11 +199,6 @@ class RowProbe:
         return found
 
 
-def _three_in_one(value: Tensor) -> Tensor:
-    """x + y - z of each three rows that follow one another."""
-    return value[:-2] + value[1:-1] - value[2:] if value.is_floating_point() else value[:-2]
-
-
 def _swapped(value: Tensor, position: int, length: int) -> Tensor:
     """A sequence whose rows have another row's value at one position; anything else as it is."""
     sequence = is_ids(value) or (value.is_floating_point() and value.ndim == 3)

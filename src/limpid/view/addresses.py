@@ -28,10 +28,5 @@ def of_pair(a: str, b: str) -> str:
     return _joined("compare", a, b)
 
 
-def of_recording(name: str) -> str:
-    """A recording of a step's calls."""
-    return _joined("recording", name)
-
-
 def _joined(*parts: str) -> str:
     return HOME + "/".join(quote(part, safe=PLAIN) for part in parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -171,8 +171,3 @@ def _apart(then: float | None, now: float | None) -> float:
 
 def _near(a: float, b: float) -> bool:
     return a == b or math.isclose(a, b, rel_tol=1e-6) or (math.isnan(a) and math.isnan(b))
-
-
-def lines_from(held: Mapping[str, Any]) -> dict[int, Line]:
-    """By step, as JSON holds them."""
-    return {int(step): Line.unpacked(line) for step, line in held.items()}

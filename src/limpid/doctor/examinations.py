@@ -1,0 +1,146 @@
+"""When batch and model are examined: before the first pass, at the first update, and again ever more rarely."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from limpid.doctor.calls import Call
+from limpid.doctor.description import moves, reach
+from limpid.doctor.exam import Exam, Function, examine
+from limpid.doctor.finding import Finding, Skipped
+from limpid.doctor.history import History
+from limpid.doctor.loss_gradient import LossGradient
+from limpid.doctor.rule import Probe, Rule, functions
+from limpid.doctor.rules.labels import copies, own_token
+from limpid.doctor.step_record import StepRecord
+from limpid.doctor.step_recorder import StepRecorder
+from limpid.doctor.watched import Watched
+from limpid.doctor.weights import local
+
+AGAIN, FURTHER = 10, 4
+"""The step at which batch and model are examined again, and how much later each time."""
+
+
+class Examinations:
+    """Those of one doctor, each with what the loop has shown by then."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        rules: Sequence[Rule],
+        recorder: StepRecorder,
+        history: History,
+        skipped: Skipped,
+        add: Callable[[Iterable[Finding]], None],
+        first_step: int,
+        wanted: bool,
+    ) -> None:
+        self.watched, self.info, self.rules = watched, watched.info, rules
+        self.recorder, self.history, self.skipped, self.add = recorder, history, skipped, add
+        self.begun, self.without_backward = not wanted, False
+        self.asked: list[Function] = []  # who looked before the first pass
+        self.due = first_step - 1 + AGAIN if wanted else None
+
+    @property
+    def wait(self) -> bool:
+        """Whether the first one is still to come, or is to go on at the first update."""
+        return not self.begun or self.without_backward
+
+    def preflight(self, batch: Any, loss: Callable[..., Any] | None, loss_function: Callable[..., Any] | None) -> None:
+        """All of it before the first step, with a batch and a loss of the user's."""
+        if self.info.shapeless:
+            self.skipped.note("preflight", "parameters take their shape from the first forward pass: examined then")
+            return
+        exam = self.exam(batch=batch, loss=loss, loss_function=loss_function)
+        self._examine(exam, self.rules)
+        self._read_reach(exam)
+        self.begun = True
+
+    def before_first_pass(self, call: Call) -> None:
+        """All that needs no gradient."""
+        if self.begun or self.info.shapeless:
+            return
+        self.begun = self.without_backward = True
+        rules = [rule for rule in self.rules if not _needs_backward(rule)]
+        self.asked = functions("before_first_step", rules)
+        self._examine(self.exam(call=call), rules)
+
+    def before_update(self, record: StepRecord, cleared: bool) -> None:
+        """What the loop's own backward pass shows, at the first update and when it is time again."""
+        if self.without_backward and record.calls and not cleared:
+            self._at_first_update(record)
+        elif self.due is not None and record.number >= self.due and record.sampled and record.calls:
+            self.due = record.number * FURTHER
+            exam = self.exam(call=record.calls[0].detached(), seen_loss_gradients=_in_order(record), later=True)
+            self._examine(exam, [rule for rule in self.rules if rule.again], record.number)
+
+    def _at_first_update(self, record: StepRecord) -> None:
+        norms = {
+            name: None if p.grad is None else float(local(p.grad).norm())
+            for name, p in self.info.parameters.items()
+            if p.grad is None or not p.grad.is_sparse
+        }
+        known = [norm for norm in norms.values() if norm is not None]
+        if known and not any(known):  # a loss that is level here shows nothing of what lies behind it
+            return
+        self.without_backward = False
+        gradients, inner = _in_order(record), record.inner_called and not record.outer_called
+        exam = self.exam(call=record.calls[0].detached(), seen_norms=norms, seen_loss_gradients=gradients)
+        exam.own_backward = record.own_backward
+        exam.arrived = record.arrived
+        if gradients and copies(gradients[0]):
+            with self.recorder.paused(), self.skipped.noting("the own token"):
+                self.history.own_token = own_token(exam, gradients[0], inner)
+        later = [
+            rule
+            for rule in self.rules
+            if _needs_backward(rule) and (rule.at_first_update or not rule.functions.get("on_step"))
+        ]
+        self._examine(exam, later, without=self.asked)
+        self._read_reach(exam, inner)
+
+    def exam(self, **given: Any) -> Exam:
+        """One examination of what is watched, with what was given beside it."""
+        watched = self.watched
+        return Exam(
+            watched.info,
+            watched.optimizers,
+            watched.schedulers,
+            watched.scaler,
+            watched.total_steps,
+            watched.pretrained,
+            watched.steps_per_epoch,
+            watched.tuning,
+            watched.tokenizer,
+            skipped=Skipped(lost=self.skipped.end),
+            **given,
+        )
+
+    def _examine(
+        self, exam: Exam, rules: Sequence[Rule], step: int | None = None, without: Sequence[Function] = ()
+    ) -> None:
+        with self.recorder.paused(), self.skipped.noting("examination"):
+            first = self.recorder.first_step
+            stands = step or (None if first == 1 else first)  # a run that goes on: the step that it goes on with
+            found = examine(exam, [f for f in functions("before_first_step", rules) if f not in without])
+            self.add(finding if finding.step else dataclasses.replace(finding, step=stands) for finding in found)
+            for what, why in exam.skipped.items():
+                self.skipped.note(what, why)
+
+    def _read_reach(self, exam: Exam, inner: bool = False) -> None:
+        """For the description of the loop: which outputs read a token."""
+        with self.recorder.paused(), self.skipped.noting("which outputs read a token"):
+            self.history.so_far.reach = reach(exam, inner)
+            self.history.so_far.moves = moves(exam, inner)
+
+
+def _in_order(record: StepRecord) -> list[LossGradient]:
+    """The gradients of the logits, by forward pass."""
+    return [record.loss_gradients[i] for i in sorted(record.loss_gradients)]
+
+
+def _needs_backward(rule: Rule) -> bool:
+    """Whether a loop without preflight shows what the rule needs only once its first backward pass is done."""
+    return Probe.BACKWARD in rule.needs or Probe.LOSS_GRADIENT in rule.needs
