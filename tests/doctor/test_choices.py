@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from limpid.doctor.finding import Finding
-from limpid.doctor.finding_log import FindingLog, as_choices
+from limpid.doctor.finding_log import FindingLog, as_choices, ranked
 from limpid.doctor.rules import RULES
 
 CHOICE = Finding(
@@ -40,6 +40,22 @@ def test_a_run_that_suffers_is_told_of_its_choices_as_causes(complaint_first: bo
     }
     written = (tmp_path / "findings.jsonl").read_text()
     assert ('"severity": "notice"' in written) == (not complaint_first)
+
+
+@pytest.mark.parametrize("alarm_first", [False, True])
+@pytest.mark.parametrize("explains", [False, True])
+def test_a_choice_that_explains_an_alarm_is_its_cause(explains: bool, alarm_first: bool) -> None:
+    equal = dataclasses.replace(CHOICE, rule="initialisation-degenerate" if explains else "data-sorted", step=None)
+    alarm = dataclasses.replace(COMPLAINT, rule="epsilon-dominates", step=None)
+    both = [alarm, equal] if alarm_first else [equal, alarm]
+    log = FindingLog(None, False, None)
+    log.add(both)
+    for found in (log.findings(), ranked(as_choices(both))):
+        assert [(one.rule, one.severity) for one in found] == (
+            [(equal.rule, "warning"), (alarm.rule, "fault")]
+            if explains
+            else [(alarm.rule, "fault"), (equal.rule, "notice")]
+        )
 
 
 def test_a_symptom_that_is_a_notice_itself_accuses_nobody() -> None:

@@ -37,9 +37,12 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def as_choices(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings of what may be meant are notices, unless another one shows that the run suffers."""
+    """Findings of what may be meant are notices, unless the run suffers or they are what another alarm comes of."""
     found = list(findings)
-    return found if any(map(shows_suffering, found)) else list(map(as_choice, found))
+    if any(map(shows_suffering, found)):
+        return found
+    alarms = [one for one in found if one.severity != "notice" and not one.meant]
+    return [one if any(explains(one, alarm) for alarm in alarms) else as_choice(one) for one in found]
 
 
 def as_choice(finding: Finding) -> Finding:
@@ -80,7 +83,8 @@ class FindingLog:
     """Everything found so far; each rule speaks once, and again when it becomes more severe.
 
     What is found goes to the console, to findings.jsonl, to TensorBoard or W&B. What may be meant is a notice until the
-    run suffers: a loss that diverges, stays where it began, or is not finite.
+    run suffers (a loss that diverges, stays where it began, or is not finite), or until there is an alarm that it
+    explains.
     """
 
     def __init__(self, output: Path | None, say: Callable[[str], None] | bool, writer: Any) -> None:
@@ -99,9 +103,10 @@ class FindingLog:
             if finding.severity == "notice" and finding.rule in RULES and RULES[finding.rule].family == COMPARED:
                 self.compared.setdefault(str(finding.evidence.get("part")), finding)
             self._keep(self._as_choice(finding))
-            if shows_suffering(finding) and not self.suffers:
-                self.suffers = True
-                for choice in self.choices.values():
+            self.suffers = self.suffers or shows_suffering(finding)
+            alarms = [one for one in self.by_rule.values() if one.severity != "notice"]
+            for choice in self.choices.values():
+                if self.suffers or any(explains(choice, alarm) for alarm in alarms):
                     self._keep(choice)
 
     def _as_choice(self, finding: Finding) -> Finding:
