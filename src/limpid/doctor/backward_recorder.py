@@ -60,7 +60,7 @@ class BackwardRecorder(PassRecorder):
             if Probe.MODES in self.probes:
                 self._look_at_modes(record)
             with self.skipped.noting("weights between updates"):
-                self.history.so_far.kept.weights.found()
+                self.history.so_far.kept.begins(self.watched)
                 self.history.so_far.held.begins(record.read)
                 self.history.so_far.alike.begins(self.watched.info)
             if record.sampled:

@@ -217,6 +217,8 @@ class PassRecorder(abc.ABC):
         """What a loss function returned: a mean, or one number for each row, whose mean is the loss."""
         if not self.gradients_on:
             self.history.passes.judged()
+            if isinstance(value, Tensor):
+                self.history.so_far.kept.versions.loss(name, value)
         self.history.losses_called.add(name)
         if not self.record.read or Probe.LOSS_INPUTS not in self.probes or not self.gradients_on:
             return

@@ -141,6 +141,7 @@ class StepRecorder(UpdateRecorder):
         if not self.gradients_on:
             if outer:
                 self._trail.evaluates()
+                self.history.so_far.kept.evaluates()
                 self.history.passes.add(info.model.training)
                 call = Call.to(info.model, args, kwargs)
                 self._sampling.passed(call.ids)

@@ -109,9 +109,8 @@ class UpdateRecorder(BackwardRecorder):
             self._stepped_with = [(p, sample(p.grad, FEW).clone()) for p in kept if p.grad is not None]
         if Probe.WEIGHTS_KEPT in self.probes:
             self._trail.updated()
-            if record.sampled:
-                with self.skipped.noting("weights between updates"):
-                    self.history.so_far.kept.updated(self.watched)
+            with self.skipped.noting("weights between updates"):
+                self.history.so_far.kept.updated(self.watched, record.number, record.sampled)
         if record.reported:
             self.end()
 

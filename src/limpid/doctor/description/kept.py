@@ -1,4 +1,4 @@
-"""Whether weights stay as an update leaves them until the next one begins with them."""
+"""Whether weights stay as an update leaves them until the next one begins, and of which step those in use are."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
+from limpid.doctor.description.entries import Entries
+from limpid.doctor.description.outside import ROUNDING, OutsideChanges
+from limpid.doctor.description.versions import Versions
 from limpid.doctor.description.words import number
 from limpid.doctor.devices import together
 from limpid.doctor.weights import sample
@@ -17,8 +21,6 @@ if TYPE_CHECKING:
     from limpid.doctor.watched import Watched
 
 TENSORS, ELEMENTS = 16, 64
-ROUNDING = 1e-6
-"""Relative change that taking an average off again may leave in float32."""
 
 
 @dataclass
@@ -58,21 +60,50 @@ class Looks:
 
 @dataclass
 class KeptWeights:
-    """What an optimizer holds: the model's weights, until the next pass; others, until the next update."""
+    """The model's weights, from an update until the next pass; what else an optimizer holds, until the next update.
 
-    weights: Looks = field(default_factory=Looks)
+    On the host a reading of some entries takes a few microseconds, and is made at every update; elsewhere where a step
+    is looked at.
+    """
+
+    changes: OutsideChanges = field(default_factory=OutsideChanges)
+    versions: Versions = field(default_factory=Versions)
     others: Looks = field(default_factory=Looks)
+    entries: Entries | None = None
+    _left: tuple[Tensor, int] | None = None  # the last reading, and the step whose update had been made
 
-    def updated(self, watched: Watched) -> None:
-        """After an update that is looked at."""
-        names = watched.info.names
-        held = [p for p in watched.held if not is_lazy(p) and p.numel() and not p.is_meta]
-        self.weights.left([(names[id(p)], p) for p in held if id(p) in names])
-        self.others.left([(f"number {i}", p) for i, p in enumerate(held) if id(p) not in names])
+    def updated(self, watched: Watched, step: int, looks: bool) -> None:
+        """After an update."""
+        if self.entries is None and not watched.info.shapeless:
+            self.entries = Entries(watched.info)
+        self._left = None
+        if self.entries is not None and self.entries.tensors and (looks or self.entries.on_host):
+            now = self.entries.now()
+            self._left = now, step
+            self.versions.left(now, step)
+        if looks:
+            names = watched.info.names
+            held = [p for p in watched.held if not is_lazy(p) and p.numel() and not p.is_meta]
+            self.others.left([(f"number {i}", p) for i, p in enumerate(held) if id(p) not in names])
+
+    def begins(self, watched: Watched) -> None:
+        """Before the first backward pass of a step."""
+        left, self._left = self._left, None
+        if left is not None and self.entries is not None:
+            now = self.entries.now()
+            known = torch.equal(left[0], now) or self.versions.goes_on(now, left[1])
+            self.changes.found(watched, self.entries, left[0], now, left[1], known)
+
+    def evaluates(self) -> None:
+        """Before a pass without gradients."""
+        if self._left is not None and self.entries is not None and self.versions.asks(self._left[1]):
+            self.versions.judged(self.entries.now(), self._left[1])
 
     def told(self) -> Iterator[str]:
         """In sentences."""
-        yield from self.weights.told("weights")
+        if self.entries is not None:
+            yield from self.changes.told(self.entries)
+            yield from self.versions.told(self.entries.now() if self.entries.on_host else None)
         yield from self.others.told("tensors of the optimizer outside of the model")
 
 
