@@ -79,8 +79,8 @@ class BackwardRecorder(PassRecorder):
         if record.number == self.first_step and Probe.BACKWARD in self.probes and not self.watched.info.sharded:
             record.own_backward |= has_own_backward(tensor)
         if self._depth == 0 and isinstance(tensor, Tensor) and (ways := self._ways()) is not None:
-            with self.skipped.noting("the gradient's way"):
-                ways.begins(tensor)
+            with self.skipped.noting("the gradient's way"), self.paused():
+                ways.begins(tensor, not record.gradient_hooks)
         self._depth += 1
         if record.read and self._depth == 1 and Probe.PASSES in self.probes and not record.updated:
             record.passes = record.passes or PassGradients(self._trained())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from limpid.doctor.calls import Call
-from limpid.doctor.description import moves, reach
+from limpid.doctor.description import moves, reach, scales
 from limpid.doctor.exam import Exam, Function, examine
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.history import History
@@ -55,6 +55,7 @@ class Examinations:
             return
         exam = self.exam(batch=batch, loss=loss, loss_function=loss_function)
         self._examine(exam, self.rules)
+        self._read_order(exam)
         self._read_reach(exam)
         self.begun = True
 
@@ -65,7 +66,9 @@ class Examinations:
         self.begun = self.without_backward = True
         rules = [rule for rule in self.rules if not _needs_backward(rule)]
         self.asked = functions("before_first_step", rules)
-        self._examine(self.exam(call=call), rules)
+        exam = self.exam(call=call)
+        self._examine(exam, rules)
+        self._read_order(exam)
 
     def before_update(self, record: StepRecord, cleared: bool) -> None:
         """What the loop's own backward pass shows, at the first update and when it is time again."""
@@ -129,11 +132,18 @@ class Examinations:
             for what, why in exam.skipped.items():
                 self.skipped.note(what, why)
 
+    def _read_order(self, exam: Exam) -> None:
+        """For the description: what becomes of outputs when rows stand elsewhere, where their passes were made."""
+        with self.recorder.paused(), self.skipped.noting("rows in another order"):
+            if "row_probe" in exam.__dict__ and exam.row_probe.plain is not None:
+                self.history.so_far.moved_with_order = exam.row_probe.elsewhere
+
     def _read_reach(self, exam: Exam, inner: bool = False) -> None:
         """For the description of the loop: which outputs read a token."""
         with self.recorder.paused(), self.skipped.noting("which outputs read a token"):
             self.history.so_far.reach = reach(exam, inner)
             self.history.so_far.moves = moves(exam, inner)
+            self.history.so_far.scales = scales(exam)
 
 
 def _in_order(record: StepRecord) -> list[LossGradient]:

@@ -251,6 +251,11 @@ class PassRecorder(abc.ABC):
         tensors = [value for value in inputs if isinstance(value, Tensor)]
         self.record.checkpoint_blind |= self._inside and not any(t.requires_grad for t in tensors)
 
+    @guarded
+    def on_gradient_hook(self, tensor: Any) -> None:
+        """Somebody wants to see a gradient: a second backward pass would show it twice."""
+        self.record.gradient_hooks |= getattr(tensor, "grad_fn", None) is not None
+
     def wants_arguments(self) -> bool:
         """Whether arguments of functions are looked at now."""
         return self.record.sampled and Probe.ARGUMENTS in self.probes

@@ -81,6 +81,7 @@ class StepRecord:
     asides: set[int] = field(default_factory=set)  # forward passes whose gradients autograd.grad alone asked for
     passes: PassGradients | None = None  # on steps whose loss is read
     ways: GradientWays | None = None  # on steps whose loss is read
+    gradient_hooks: bool = False  # whether the loop hooks into the gradient of what it computes
     zeros: Zeros | None = None  # of the gradients, on steps whose loss is read
     units: list[IdleUnits] | None = None  # on sampled steps: linear maps with rows or columns without gradient
     idle_after_pass: list[IdleUnits] | None = None  # the same when the last backward pass had ended

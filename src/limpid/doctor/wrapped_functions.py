@@ -62,6 +62,8 @@ def _patch() -> None:
     for place in (clip_grad, nn.utils):  # one function, by two names
         _wrap(place, "clip_grad_value_", ("parameters", "clip_value"), "on_clip_values", only=("clip_value",))
     _wrap(checkpoint, "check_backward_validity", ("inputs",), "on_checkpoint")
+    for name in ("register_hook", "retain_grad"):
+        _wrap(torch.Tensor, name, ("tensor",), "on_gradient_hook")
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
         _wrap(F, name, ("input", "target"), "on_difference", value="on_mean")
     _wrap(F, "cross_entropy", ("input", "target"), "on_loss", value="on_mean")

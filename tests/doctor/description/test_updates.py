@@ -70,6 +70,25 @@ def test_zeros_of_the_gradient() -> None:
     assert "of the gradient's entries are exactly 0, tables left out" in "\n".join(loop.run().of("gradient"))
 
 
+@pytest.mark.parametrize("detached", [True, False])
+def test_rounded_weights_whose_gradient_is_that_of_their_scale(detached: bool) -> None:
+    """As w + (rounded - w), of which a gradient reaches w only where the bracket is detached."""
+
+    class Rounded(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            scale = self.weight.abs().mean()
+            made = (self.weight / scale).detach().round().clamp(-1, 1) * scale
+            added = made - self.weight
+            return F.linear(x, self.weight + (added.detach() if detached else added), self.bias)
+
+    loop = Loop()
+    for block in loop.model.blocks:
+        block.up.__class__ = Rounded
+    told = "\n".join(loop.run().of("gradient"))
+    line = "entries of the gradients of blocks.*.up.weight (2 matrices) have one size, zeros left out"
+    assert (line in told) is not detached
+
+
 def test_how_far_weights_move_for_their_rate() -> None:
     loop = Loop()
     loop.optimizer = torch.optim.Adam(loop.model.parameters(), lr=1e-3)  # its first step is the gradient's sign

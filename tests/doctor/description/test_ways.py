@@ -99,4 +99,62 @@ def test_parts_of_a_loss(weight: float) -> None:
     told = page(model, loss)["loss"]
     assert "parts of the loss, each times its factor in the gradient: 1 × cross_entropy" in told
     assert f"{weight:.3g} × kl_div" in told
-    assert "(batchmean)" in told
+    assert "(batchmean), gradient " in told
+    first, second = (float(part[:4]) for part in told.split("(cosine to the whole's ")[1:3])
+    assert (first > second) is (weight < 1)  # the larger part is nearer to the whole's direction
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_a_part_that_balances_experts(axis: int) -> None:
+    """A mean over the experts, not over the rows, is 1 over their number whatever the gate says."""
+
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate, self.experts = nn.Linear(4, 2), nn.ModuleList(nn.Linear(4, 3) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.shares = self.gate(x).softmax(-1)
+            return (torch.stack([one(x) for one in self.experts], -1) * self.shares[:, None]).sum(-1)
+
+    torch.manual_seed(0)
+    model = Experts()
+
+    def loss(x: Tensor) -> Tensor:
+        aims = F.cross_entropy(model(x), torch.zeros(len(x), dtype=torch.long))
+        return aims + 0.02 * model.shares.mean(axis).square().sum()
+
+    told = page(model, loss)["loss"]
+    assert "; 0.02 × sum of pow of mean, no gradient at the outputs, " in told
+    before = told.partition(" at gate.weight")[0].split()
+    assert float(before[-1]) > 1e-3  # of the whole
+    assert (float(before[-3]) > 1e-6) is (axis == 0)
+
+
+def test_no_part_is_looked_at_where_somebody_counts_gradients() -> None:
+    torch.manual_seed(0)
+    model, seen = net(4, 8, 3), [0]
+
+    def count(gradient: Tensor) -> None:
+        seen[0] += 1
+
+    def loss(x: Tensor) -> Tensor:
+        made = model(x).square()
+        made.register_hook(count)
+        return made.mean() + 0.1 * made.exp().mean()
+
+    assert "parts of the loss" not in page(model, loss)["loss"]
+    assert seen == [3]
+
+
+def test_parts_that_are_added_place_by_place() -> None:
+    torch.manual_seed(0)
+    model = net(4, 8, 3)
+
+    def loss(x: Tensor) -> Tensor:
+        said = model(x).log_softmax(1)[:, 0]
+        return (-said * 0.5 + 0.1 * (said - said.detach()).exp()).mean()
+
+    told = page(model, loss)["loss"]
+    assert "parts of the loss, each times its factor in the gradient: 1 × " in told
+    assert "(cosine to the whole's -1.00)" in told

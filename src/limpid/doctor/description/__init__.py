@@ -3,6 +3,7 @@
 from limpid.doctor.description.description import Description, Line, described
 from limpid.doctor.description.others import moves
 from limpid.doctor.description.reach import reach
+from limpid.doctor.description.scales import scales
 from limpid.doctor.description.so_far import SoFar
 
-__all__ = ["Description", "Line", "SoFar", "described", "moves", "reach"]
+__all__ = ["Description", "Line", "SoFar", "described", "moves", "reach", "scales"]

@@ -27,6 +27,7 @@ class Reach:
     positions: int  # outputs of a row; 0 where they have no places
     moved: tuple[int, ...]  # of the first row
     other_rows: bool
+    which_rows: tuple[int, ...]  # the other rows that move
     padding_seen: bool | None  # whether outputs at tokens move with the padding; None where there is none
 
     def told(self) -> Iterator[str]:
@@ -38,9 +39,10 @@ class Reach:
             yield f"other tokens where the mask is 0 move {which} of the outputs where it is not"
 
     def _which(self) -> str:
-        rows = "and other rows" if self.other_rows else "of no other row"
+        named = f"row{'s' if len(self.which_rows) > 1 else ''} {', '.join(map(number, self.which_rows))}"
+        rows = f"and outputs of {named}" if self.other_rows else "of no other row"
         if not self.moved:
-            return "no output of its row" + (", but other rows" if self.other_rows else "")
+            return "no output of its row" + (f", but outputs of {named}" if self.other_rows else "")
         first, last = self.moved[0], self.moved[-1]
         span = f"{number(first)} to {number(last)}" if len(self.moved) > 1 else number(first)
         gaps = "" if len(self.moved) == last - first + 1 else f", {number(len(self.moved))} of these"
@@ -66,10 +68,11 @@ def reach(exam: Exam, inner: bool = False) -> Reach | None:
         beyond = _moved(exam, call, torch.where(hidden, exam.other_ids(ids), ids), inner)
         if beyond is not None:
             padding_seen = bool((beyond[~hidden] if beyond.shape == ids.shape else beyond).any())
+    others = () if far is None else tuple(r for r in range(1, len(far)) if bool(far[r].any()))
     if not placed or far is None:
-        return Reach(at, 0, (), far is not None and bool(far[1:].any()), padding_seen)
+        return Reach(at, 0, (), others != (), others, padding_seen)
     moved = tuple(far[0].nonzero().flatten().tolist())
-    return Reach(at, far.shape[1], moved, bool(far[1:].any()), padding_seen)
+    return Reach(at, far.shape[1], moved, others != (), others, padding_seen)
 
 
 def _moved(exam: Exam, call: Call, ids: Tensor, inner: bool) -> Tensor | None:

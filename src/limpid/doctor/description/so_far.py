@@ -14,6 +14,7 @@ from limpid.doctor.description.kept import KeptWeights
 from limpid.doctor.description.others import Moves
 from limpid.doctor.description.reach import Reach
 from limpid.doctor.description.rows import Ends
+from limpid.doctor.description.scales import Scales
 from limpid.doctor.description.states import States
 from limpid.doctor.description.updates import moved_by_rate
 from limpid.doctor.description.words import counted, number
@@ -38,6 +39,8 @@ class SoFar:
     evaluated: int = 0  # updates before which the model was run without gradients
     reach: Reach | None = None  # which outputs read a token, when the model was examined first
     moves: tuple[Moves, ...] = ()  # what other inputs move, then
+    scales: Scales | None = None  # sizes of what tables give and blocks are given, then
+    moved_with_order: float = 0.0  # how far outputs lie from those of the same rows in another order, of the largest
     alike: Alike = field(default_factory=Alike)  # weights that began as copies of others
     choices: Choices = field(default_factory=Choices)  # among sequences of tokens
     states: States = field(default_factory=States)  # of recurrent layers
@@ -83,7 +86,12 @@ class SoFar:
             yield f"loss {losses[0]:.4g} at first, {losses[-1]:.4g} now{_between(losses)}"
         for index, rate in sorted(history.group_rates.items())[:6]:
             span = f"{rate.low:.3g}" if rate.low == rate.high else f"between {rate.low:.3g} and {rate.high:.3g}"
-            yield f"rate of group {index}: {span}, now {rate.last:.3g}; changed in {number(rate.changes)} updates"
+            changes = (
+                f", now {rate.last:.3g}; changed in {number(rate.changes)} updates"
+                if rate.changes
+                else ", never changed"
+            )
+            yield f"rate of group {index}: {span}{changes}"
         yield (
             f"the watched model was run without gradients before {number(self.evaluated)} updates"
             if self.evaluated

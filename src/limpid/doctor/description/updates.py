@@ -57,13 +57,13 @@ def gradient(watched: Watched, record: StepRecord, history: History) -> Iterator
 
 def update(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
     """Each optimizer with its settings, each of its groups with what is in it and its rate."""
-    names, index = watched.info.names, 0
+    index = 0
     for optimizer in watched.optimizers:
         shared = dict(settings(getattr(optimizer, "defaults", None) or {}))
         said = ", ".join(f"{name} {_shown(value)}" for name, value in shared.items() if value not in (False, None))
         yield f"{type(optimizer).__name__}: {said}"
         for group in optimizer.param_groups:
-            yield f"group {index}: {_group(names, group, shared, record.group_rates.get(index))}"
+            yield f"group {index}: {_group(watched, group, shared, record.group_rates.get(index))}"
             index += 1
     if record.judged_update is not None:
         yield from _moves(record.judged_update)
@@ -72,14 +72,17 @@ def update(watched: Watched, record: StepRecord, history: History) -> Iterator[s
         yield "schedules: " + ", ".join(type(one).__name__ for one in watched.schedulers)
 
 
-def _group(names: dict[int, str], group: dict[str, Any], shared: dict[str, Any], rate: float | None) -> str:
+def _group(watched: Watched, group: dict[str, Any], shared: dict[str, Any], rate: float | None) -> str:
     parameters = group["params"]
     matrices = [p for p in parameters if p.ndim >= 2]
     size = sum(p.numel() for p in parameters)
     held = f"{counted(len(matrices), 'matrix', 'matrices')} and {counted(len(parameters) - len(matrices), 'vector')}"
     own = [f"{k} {_shown(v)}" for k, v in settings(group) if k not in UNTOLD and v != shared.get(k)]
     at = f", rate {rate:.3g}" if rate is not None else ""
+    names, held_by_all = watched.info.names, {id(p) for p in parameters}
     named = listed(patterns(names.get(id(p), "of another model") for p in parameters), 5)
+    if held_by_all == {id(p) for p in watched.info.parameters.values() if p.requires_grad}:
+        named = "all that requires a gradient"
     return f"{held}, {number(size)} numbers{at}{', ' + ', '.join(own) if own else ''}: {named}"
 
 

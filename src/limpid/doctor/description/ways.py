@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from limpid.doctor.description.parts import Part, parts_of
 from limpid.doctor.description.words import listed, patterns
 from limpid.doctor.shield import Obstacle, Shield
 from limpid.doctor.undisturbed import undisturbed
@@ -67,6 +68,7 @@ class GradientWays:
     functions: list[OwnFunction] = field(default_factory=list)
     came: dict[tuple[str, ...], dict[int, list[Tensor]]] = field(default_factory=dict)  # norms, by weights and pass
     passes: int = 0  # that the backward pass found
+    sums: list[tuple[Part, Term | None]] = field(default_factory=list)  # parts of the loss, and what made each
     _begun: bool = False
     _compared: list[Any] = field(default_factory=list)  # nodes of the terms
     _removed: list[Any] = field(default_factory=list)
@@ -91,12 +93,14 @@ class GradientWays:
 
         self._removed.append(node.register_prehook(back))
 
-    def begins(self, root: Tensor) -> None:
-        """A backward pass is about to start."""
+    def begins(self, root: Tensor, splits: bool) -> None:
+        """A backward pass is about to start; `splits` where parts of it may be made before."""
         if self._begun or root.grad_fn is None:
             return
         self._begun, self.passes = True, len(self.outputs)
         graph = _Graph(root.grad_fn, self.outputs)
+        if splits and self.alone and root.numel() == 1 and self.outputs and not graph.own:
+            self._find_parts(root)
         for node, places in graph.entered.items():
             through = tuple(patterns(self.names.get(one, "other weights") for one in graph.through(node)))
             kinds = ([()] if graph.is_straight(node) else []) + ([through] if through else [])
@@ -105,9 +109,18 @@ class GradientWays:
             self._follow(node)
         self.outputs, self._compared = {}, []
 
+    def _find_parts(self, root: Tensor) -> None:
+        """Parts of the loss by backward passes of their own, from each to the outputs and no further."""
+        made = dict(zip(map(id, self._compared), self.terms, strict=True))
+        self.sums = [
+            (part, made.get(id(part.node))) for part in parts_of(root, self.outputs, self._compared, self.names)
+        ]
+
     def ended(self) -> None:
         """It is over: nothing is held of the graph."""
         if self._begun:
+            for part, _ in self.sums:
+                part.ended()
             for handle in self._removed:
                 handle.remove()
             self._removed.clear()
@@ -151,7 +164,10 @@ class GradientWays:
 
     def parts(self, scale: float) -> Iterator[str]:
         """The loss as the sum that its gradient shows, where several functions of torch's are in it."""
-        if len(self.terms) > 1 and any(one.factor is not None for one in self.terms):
+        if self.sums:
+            said = [part.told("" if term is None else term.told(scale), scale) for part, term in self.sums]
+            yield f"parts of the loss, each times its factor in the gradient: {'; '.join(said)}"
+        elif len(self.terms) > 1 and any(one.factor is not None for one in self.terms):
             yield "parts of the loss, each times its factor in the gradient: " + ", ".join(
                 one.told(scale) for one in self.terms
             )

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 WITH_SIZES = (nn.Linear, nn.Embedding)
 """Layers whose settings are sizes, which differ from one to the next."""
+ROUNDING = 1e-3
+"""Share of the largest output by which outputs may differ when rows are computed elsewhere in a batch."""
 DEFAULTS = (
     "eps=1e-05", "momentum=0.1", "affine=True", "elementwise_affine=True", "bias=True", "inplace=False",
     "track_running_stats=True", "dilation=1", "ceil_mode=False", "padding=0", "approximate='none'",
@@ -48,11 +50,17 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     yield from _modes(watched, record)
     yield from () if history.so_far.reach is None else history.so_far.reach.told()
     yield from (one.told() for one in history.so_far.moves)
+    if history.so_far.moved_with_order > ROUNDING:
+        yield (
+            "the same rows moved on by one place have other outputs, up to "
+            f"{share(history.so_far.moved_with_order)} of the largest apart"
+        )
     settings = _settings(info.core)
     if settings:
         yield f"made of {listed(settings, 12)}"
     yield from history.so_far.states.told()
     drawn = "as they were drawn" if history.began_fresh else "not as drawn: loaded, or trained before"
+    yield from () if history.so_far.scales is None else history.so_far.scales.told()
     if history.so_far.called:
         yield f"weights at the first pass: {drawn}"
     yield from history.so_far.alike.told()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from limpid.doctor.description.words import listed, number, share
+from limpid.doctor.description.words import counted, listed, number, patterns, share, span
 from limpid.doctor.devices import joined, together
 from limpid.doctor.weights import local, sample
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 TENSORS, ELEMENTS, COLUMNS = 32, 512, 16
 ROOM = 2**20
 """Entries of a table's gradient of which all are looked at."""
+FEW, MANY = 4, 32
+"""Sizes of entries up to which they are told, and entries from which on so few are no chance."""
 ZERO = 0.1
 """Share of exact zeros from which on it is told."""
 
@@ -27,6 +29,7 @@ class Zeros:
     """Exact zeros of the gradients that an update was given."""
 
     share: float  # of the entries of tensors that are no tables
+    few_sizes: dict[str, int]  # by name, of matrices whose entries have few sizes: how many
     tables: dict[str, tuple[int, tuple[int, ...]]]  # by name: rows, and which have a gradient
 
     def told(self, tokens: set[int], learned_from: set[int], info: ModelInfo) -> Iterator[str]:
@@ -36,6 +39,11 @@ class Zeros:
         """
         if self.share > ZERO:
             yield f"{share(self.share)} of the gradient's entries are exactly 0, tables left out"
+        if self.few_sizes:
+            names, sizes = listed(patterns(self.few_sizes)), sorted(set(self.few_sizes.values()))
+            matrices = counted(len(self.few_sizes), "matrix", "matrices")
+            which = "one size" if sizes == [1] else f"{span(sizes)} sizes"
+            yield f"entries of the gradients of {names} ({matrices}) have {which}, zeros left out"
         for name, (count, rows) in self.tables.items():
             if not info.of_positions(name) and (len(rows) == count or learned_from <= set(rows) <= tokens):
                 continue
@@ -48,14 +56,23 @@ def zeros(info: ModelInfo) -> Zeros:
     """Of the gradients that are there now; of tables all rows, by some columns where they are large."""
     found = {name: local(p.grad) for name, p in info.parameters.items() if p.grad is not None and not p.grad.is_sparse}
     tables = {name: g for name, g in found.items() if name in info.embedding_names and g.ndim == 2 and g.numel()}
-    others = [g for name, g in found.items() if name not in tables and g.numel()]
-    some = together([sample(g, ELEMENTS) for g in others[:: max(1, -(-len(others) // TENSORS))]])
+    others = [(name, g) for name, g in found.items() if name not in tables and g.numel()]
+    looked_at = others[:: max(1, -(-len(others) // TENSORS))]
+    some = together([sample(g, ELEMENTS) for _, g in looked_at])
+    matrices = {name: x for (name, g), x in zip(looked_at, some, strict=True) if g.ndim > 1 and len(x) >= MANY}
     entries = joined([one != 0 for one in some])
     rows = {name: tuple(_taught(g).nonzero()[:, 0].tolist()) for name, g in tables.items()}
     return Zeros(
         1 - int(entries.count_nonzero()) / entries.numel() if some else 0.0,
+        {name: sizes for name, x in matrices.items() if (sizes := _sizes(x)) <= FEW},
         {name: (len(tables[name]), taught) for name, taught in rows.items()},
     )
+
+
+def _sizes(values: Tensor) -> int:
+    """How many different sizes other than 0 there are; many where too few numbers show it."""
+    other = values[values != 0].abs()
+    return len(other.unique()) if len(other) >= MANY else len(values)
 
 
 def _taught(gradient: Tensor) -> Tensor:
