@@ -8,11 +8,11 @@ Needs `pip install trl==1.16.0`.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
 import re
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -45,10 +45,9 @@ WORDS = ("the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on",
 
 
 def main() -> None:
-    if sys.argv[1:] == ["time"]:
-        compare_time()
-    else:
-        compare_masks()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("masks", "time"), default="masks")
+    {"masks": compare_masks, "time": compare_time}[parser.parse_args().what]()
 
 
 def compare_masks() -> None:

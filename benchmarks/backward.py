@@ -5,6 +5,7 @@ Finite differences need a forward pass per parameter; their time is that of one 
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 
@@ -20,6 +21,7 @@ ROUNDS = 7
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     rng = np.random.default_rng(0)
     learned = {p.name: p.std * rng.standard_normal(p.shape) + (p.init == "ones") for p in parameters(CONFIG)}
     tokens = rng.integers(0, CONFIG.vocab_size, (4, 128))

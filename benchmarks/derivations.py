@@ -4,7 +4,7 @@ Of all: spellings of the right gradient that are refused, slips that are not nam
 the quantities at hand are taken for a slip.
 """
 
-import sys
+import argparse
 
 import numpy as np
 
@@ -90,7 +90,9 @@ def outcome(derived: Derivation, text: str) -> str:
 
 
 def main() -> None:
-    seeds = int(sys.argv[1]) if sys.argv[1:] else 10_000
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seeds", nargs="?", type=int, default=10_000)
+    seeds = parser.parse_args().seeds
     spelled, refused, slips, unnamed, tried, named, right = measured(seeds)
     print(f"{seeds:,} seeds of {len(CASES)} operations")
     print(f"right gradients refused: {refused} of {spelled:,}")

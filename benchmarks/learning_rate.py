@@ -5,6 +5,7 @@
 A model of 20,000 parameters on text of few words, 300 steps; about two minutes for an optimizer.
 """
 
+import argparse
 import dataclasses
 import os
 import sys
@@ -23,8 +24,11 @@ from small import config, corpus  # noqa: E402
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("optimizers", nargs="*", metavar="OPTIMIZER", default=["adamw", "muon", "momentum", "sgd"])
+    given = parser.parse_args()
     text = corpus(FOLDER / "corpus")
-    for optimizer in sys.argv[1:] or ["adamw", "muon", "momentum", "sgd"]:
+    for optimizer in given.optimizers:
         update = {"optimizer": optimizer, "warmup_steps": None}
         asked = config(text, update=update, batch_size=8, model={"context_length": 32}, eval_steps=0, doctor=False)
         began = time.perf_counter()

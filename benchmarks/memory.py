@@ -6,6 +6,7 @@ holds beside them, which is Python and PyTorch, and what the C library's heap ke
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -26,6 +27,13 @@ SIZES = (
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("tensors", "process"), default="tensors")
+    {"tensors": tensors, "process": process}[parser.parse_args().what]()
+
+
+def tensors() -> None:
+    """The peak of all tensors in one step."""
     print(f"{'configuration':56} {'planned':>10} {'measured':>10}   off")
     for size in SIZES:
         for precision in ("fp32", "bf16"):
@@ -63,4 +71,4 @@ def process() -> None:
 
 
 if __name__ == "__main__":
-    process() if "process" in sys.argv[1:] else main()
+    main()

@@ -1,4 +1,4 @@
-"""python -m benchmarks.narrow_base [fp32|bf16 …]: a frozen base in bf16 or int8 beside low-rank factors.
+"""A frozen base in bf16 or int8 beside low-rank factors: python -m benchmarks.narrow_base [fp32|bf16 …].
 
 Against one in float32, in one process and in turns: bytes of the weights, the peak of tensors over a step, time of a
 step as a ratio of the same round's, and what rounding does to the logits. Weights are drawn, factors of rank 16.
@@ -6,9 +6,9 @@ step as a ratio of the same round's, and what rounding does to the logits. Weigh
 
 from __future__ import annotations
 
+import argparse
 import gc
 import statistics
-import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -115,8 +115,11 @@ def measure(size: str, precision: str) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("precisions", nargs="*", metavar="PRECISION", default=["fp32", "bf16"])
+    given = parser.parse_args()
     for size in SIZES:
-        for precision in sys.argv[1:] or ("fp32", "bf16"):
+        for precision in given.precisions:
             measure(size, precision)
 
 

@@ -7,9 +7,9 @@ time, of which other programs take none. --keep writes what was measured to the 
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +90,9 @@ def measured(ways: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", action="store_true", help="write the file that the chapter reads")
+    given = parser.parse_args()
     torch.set_num_threads(1)
     one = (
         lambda x, gain, offset: functional.layer_norm(x, (WIDTH,), gain, offset, EPS),
@@ -114,7 +117,7 @@ def main() -> None:
             pair = [round(statistics.median(each), 2) for each in (layer, rms)]
             rows.append({"written": name, "part": part, "layer": pair[0], "rms": pair[1], "ratio": round(ratio, 2)})
             print(f"| {name} | {part} | {pair[0]:.2f} | {pair[1]:.2f} | {ratio:.2f} ({low:.2f} to {high:.2f}) |")
-    if "--keep" in sys.argv[1:]:
+    if given.keep:
         made = {"vectors": TOKENS, "width": WIDTH, **engine(torch.device("cpu")), "rows": rows}
         KEPT.write_text(json.dumps(made, indent=1) + "\n")
 

@@ -11,6 +11,7 @@ python benchmarks/photographs.py FOLDER [VERB …]      only these pictures; the
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import json
 import os
@@ -297,6 +298,8 @@ def _words(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("verbs", nargs="*", metavar="VERB")
+    given = parser.parse_args()
+    sys.exit(main(given.folder, given.verbs))

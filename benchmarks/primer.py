@@ -8,10 +8,10 @@ whole, those rounded to whole numbers, as a reader who reckons wrongly has them,
 “perhaps”; and any whole number from 0 to twice the right one.
 """
 
+import argparse
 import math
 import operator
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -226,14 +226,17 @@ def _judged(key: Key, text: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    seeds = int(sys.argv[1]) if sys.argv[1:] else 10_000
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seeds", nargs="?", type=int, default=10_000)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    given = parser.parse_args()
     total, started = np.zeros(len(Found._fields), int), time.process_time()
     print(
         "name | seeds | without numbers | right refused | ambiguous | slips not named | two at once: another name, "
         "right, none | random named | whole named, and perhaps | any whole named"
     )
-    for name in sys.argv[2:] or EXERCISES:
-        found = measured(EXERCISES[name], seeds)
+    for name in given.names or EXERCISES:
+        found = measured(EXERCISES[name], given.seeds)
         total += found
         print(f"{name} | {found}", flush=True)
     print(f"all | {Found(*total.tolist())} | {time.process_time() - started:.0f} s of processor time")

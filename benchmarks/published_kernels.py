@@ -5,6 +5,7 @@ that limpid is pinned to; the others are planted below everything that looks on,
 condition. The list was drawn up before any of it was run.
 """
 
+import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -321,6 +322,7 @@ def accused_without(one: Published) -> list[str]:
 
 def main() -> None:
     """Print a row for each issue."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     count = 0
     print("| issue | kernel | found | what is said |\n|---|---|---|---|")
     for one in ISSUES:

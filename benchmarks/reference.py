@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 from itertools import pairwise
@@ -20,6 +21,7 @@ ROUNDS = 3
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     keep_freed_memory()
     config = TrainConfig(model=MODELS["124M"], run=RunConfig(max_steps=10))
     rng = np.random.default_rng(0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,8 +25,11 @@ CONFIG = TrainConfig(
 )
 
 
-def main(rounds: int) -> None:
+def main() -> None:
     """Both ways in turns, so that the disk's moods meet both."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rounds", nargs="?", type=int, default=5)
+    rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     keep_freed_memory()  # as the command does
     state = fresh_state(CONFIG, Mesh(torch.device("cpu")))
@@ -57,4 +60,4 @@ def main(rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    main()

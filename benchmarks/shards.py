@@ -7,6 +7,7 @@ python -m benchmarks.shards kills 40          SIGKILL at random times until it i
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -141,14 +142,17 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    what, *rest = sys.argv[1:] or ["speed"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("memory", "speed", "kills"), default="speed")
+    parser.add_argument("numbers", nargs="*", type=int, help="megabytes of inputs, or how many kills")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         os.environ["LIMPID_CACHE"] = str(place / "cache")
-        if what == "kills":
-            kills(place, int(rest[0]) if rest else 40)
-        elif what == "memory":
-            memory(place, [int(size) for size in rest or (50, 500)])
+        if given.what == "kills":
+            kills(place, *given.numbers[:1] or [40])
+        elif given.what == "memory":
+            memory(place, given.numbers or [50, 500])
         else:
             speed(place)
 

@@ -5,6 +5,7 @@ python benchmarks/startup.py
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -22,6 +23,7 @@ COMMANDS = {
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for _ in range(11):
         for name, arguments in COMMANDS.items():

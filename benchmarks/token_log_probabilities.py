@@ -1,11 +1,12 @@
 """Log-probabilities of answers and their gradients: limpid's kernel, TRL's fused head, all logits in plain PyTorch.
 
-python benchmarks/token_log_probabilities.py [fp32|bf16]: time and peak memory of forward and backward, one round of
-each after the other. Half of the positions are prompt, and have no target.
+Time and peak memory of forward and backward, one round of each after the other. Half of the positions are prompt, and
+have no target.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.util
 import statistics
@@ -49,7 +50,10 @@ def trl_head() -> Callable[..., tuple[Tensor, ...]]:
     return apply
 
 
-def main(dtype: torch.dtype) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("precision", nargs="?", choices=("fp32", "bf16"), default="fp32")
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[parser.parse_args().precision]
     torch.set_num_threads(1)
     head = trl_head()
 
@@ -114,4 +118,4 @@ def peak_bytes(way: Callable[..., Tensor], *size: int | torch.dtype) -> int:
 
 
 if __name__ == "__main__":
-    main(torch.bfloat16 if "bf16" in sys.argv[1:] else torch.float32)
+    main()

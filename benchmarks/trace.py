@@ -7,6 +7,7 @@ Each is recorded by the engine first (not timed), then opened in a fresh process
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,7 @@ print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_m
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     table = Table(title="a recorded step, redone in float64 and compared")
     for column in ("model", "seconds", "peak memory, GB", "agrees"):
         table.add_column(column, justify="left" if column == "model" else "right")

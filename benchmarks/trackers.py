@@ -5,6 +5,7 @@
 Nothing leaves the machine. Each must be installed: pip install 'limpid[trackio,wandb]'.
 """
 
+import argparse
 import os
 import sys
 import tempfile
@@ -12,7 +13,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-WHICH = sys.argv[1:] or ["trackio", "wandb"]
 FOLDER = Path(tempfile.mkdtemp())
 os.environ |= {"WANDB_MODE": "offline", "TRACKIO_DIR": str(FOLDER / "trackio"), "LIMPID_CACHE": str(FOLDER / "cache")}
 os.chdir(FOLDER)
@@ -22,13 +22,16 @@ from limpid.training.trackers.tracker import identity  # noqa: E402
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trackers", nargs="*", metavar="TRACKER", default=["trackio", "wandb"])
+    given = parser.parse_args()
     (FOLDER / "text.txt").write_text("the cat sees the dog; " * 400)
     options = {
         "data": {"paths": ["text.txt"], "tokenizer": "bytes"},
         "model": {"d_model": 24, "num_layers": 2, "num_heads": 3, "context_length": 16},
         "run": {"max_steps": 20, "eval_steps": 10, "sample_steps": 10, "save_steps": 10, "precision": "fp32"},
     }
-    for name in WHICH:
+    for name in given.trackers:
         options["run"]["report_to"] = [name]
         began = time.perf_counter()
         run = limpid.train(options, name)

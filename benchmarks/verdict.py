@@ -13,6 +13,7 @@ the kernel's own is accused.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -111,15 +112,15 @@ def tables(folder: Path, what: str, words: str) -> Table:
 
 
 def main() -> int:
-    console, (what, words) = Console(), [*sys.argv[1:3], "", ""][:2]
-    if what == "honest":
-        count, first, processes = (*map(int, sys.argv[2:5]), *(0, 1)[len(sys.argv) - 3 :])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("kernels", "updates", "decoder", "honest"))
+    parser.add_argument("rest", nargs="*", help="the WORDS, or how many, the first seed, processes")
+    given, console = parser.parse_args(), Console()
+    if given.what == "honest":
+        count, first, processes = (*map(int, given.rest), *(200, 0, 1)[len(given.rest) :])
         return honest(first, count, console, processes) > 0
-    if what not in ("kernels", "updates", "decoder"):
-        console.print(__doc__)
-        return 2
     with tempfile.TemporaryDirectory() as folder:
-        console.print(tables(Path(folder), what, words))
+        console.print(tables(Path(folder), given.what, " ".join(given.rest)))
     return 0
 
 

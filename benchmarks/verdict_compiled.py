@@ -9,6 +9,7 @@ that nothing outside of the block is accused.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from dataclasses import replace
@@ -89,6 +90,7 @@ def outcome(names: list[str]) -> str:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     plant()
     console = Console(width=160)
     with tempfile.TemporaryDirectory() as folder:

@@ -11,12 +11,12 @@ the token embedding has numbers, one of them NaN.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import math
 import os
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -232,6 +232,12 @@ def sparse_record(file: Path, config: TrainConfig) -> int:
     return file.stat().st_size
 
 
-if __name__ == "__main__":
-    for word in sys.argv[1:] or ["runs", "step", "large"]:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", default=["runs", "step", "large"])
+    for word in parser.parse_args().what:
         {"runs": runs, "step": step, "large": large}[word]()
+
+
+if __name__ == "__main__":
+    main()

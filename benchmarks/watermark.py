@@ -4,9 +4,9 @@ Of a model's own texts, with and without a watermark: z by length, false alarms 
 promises, with each pair counted once and each time; and the perplexity that the model itself gives what it wrote.
 """
 
+import argparse
 import itertools
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,11 @@ def loss(model: torch.nn.Module, tokens: tuple[int, ...]) -> float:
 
 
 def main() -> None:
-    opened = open_model(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("text", type=Path)
+    given = parser.parse_args()
+    opened = open_model(given.model)
     model, tokenizer, vocab = opened.transformer, opened.tokenizer, opened.transformer.config.vocab_size
     decoder, longest = Decoder(model), min(max(LENGTHS), model.config.context_length - 1)
     lengths = [length for length in LENGTHS if length <= longest]
@@ -60,7 +64,7 @@ def main() -> None:
             cells.append(f"{np.median([one.z for one in found]):.1f}, {share:.0%}")
         ppl = math.exp(np.mean([loss(model, tokens) for tokens in made]))
         print(f"| {delta:g} | {' | '.join(cells)} | {ppl:.1f} |", flush=True)
-    plain = _chunks(tokenizer.encode(Path(sys.argv[2]).read_text(encoding="utf-8")), longest)[:PLAIN]
+    plain = _chunks(tokenizer.encode(given.text.read_text(encoding="utf-8")), longest)[:PLAIN]
     keys = np.random.default_rng(0).integers(1, 2**31, len(plain)).tolist()
     once = np.array([detect(ids, vocab, key, GAMMA).p for ids, key in zip(plain, keys, strict=True)])
     often = np.array([every_time(ids, vocab, key) for ids, key in zip(plain, keys, strict=True)])

@@ -65,6 +65,15 @@ def test_files_that_are_named_are_there(page: Path) -> None:
     assert sorted(one for one in named if not (ROOT / one).exists() and one not in ("src/code", "docs/site")) == []
 
 
+def test_a_benchmark_that_is_named_knows_its_help() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    modules = {found.rstrip(".").replace(".", "/") for found in re.findall(r"python -m (benchmarks\.[\w.]+)", pages)}
+    modules |= set(re.findall(r"python (benchmarks/[\w/]+)\.py", pages))
+    files = [ROOT / one / "__main__.py" if (ROOT / one).is_dir() else ROOT / f"{one}.py" for one in modules]
+    assert len(files) > 30
+    assert [str(one) for one in files if "parse_args(" not in one.read_text("utf-8")] == []
+
+
 def commands(page: Path) -> Iterator[list[str]]:
     """Every `limpid …` of a page's blocks of shell, a list of words each."""
     for kind, block in FENCE.findall(page.read_text(encoding="utf-8")):

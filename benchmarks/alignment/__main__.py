@@ -1,16 +1,17 @@
 """python -m benchmarks.alignment estimators|preferences|policies|evaluated|trl|ppo [WORD …]: see docs/alignment.md."""
 
+import argparse
 import importlib
-import sys
 
 KNOWN = ("estimators", "preferences", "policies", "evaluated", "trl", "ppo")
 
 
 def main() -> None:
-    asked = sys.argv[1] if len(sys.argv) > 1 else ""
-    if asked not in KNOWN:
-        sys.exit(f"{__doc__}\nasked for {asked!r}: choose one of {', '.join(KNOWN)}")
-    importlib.import_module(f"benchmarks.alignment.{asked}").main(sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=KNOWN)
+    parser.add_argument("words", nargs="*", metavar="WORD")
+    given = parser.parse_args()
+    importlib.import_module(f"benchmarks.alignment.{given.what}").main(given.words)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 Needs a compiler and ninja; building takes a minute.
 """
 
+import argparse
+
 import torch
 from torch import nn
 from torch.utils.cpp_extension import load_inline
@@ -45,6 +47,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) { module.def("right", right); modu
 
 def main() -> None:
     """Build them, and print what is said of each."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     module = load_inline("limpid_in_cpp", [SOURCE], extra_cflags=["-O0"])
     library = torch.ops.limpid_in_cpp
     called = {

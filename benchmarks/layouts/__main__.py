@@ -7,10 +7,10 @@ carries losses in as many steps. Processes speak over gloo.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -96,5 +96,8 @@ def main(steps: int, layouts: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-    raise SystemExit(1 if main(count, sys.argv[2:] or LAYOUTS) else 0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("steps", nargs="?", type=int, default=50)
+    parser.add_argument("layouts", nargs="*", metavar="LAYOUT", default=LAYOUTS)
+    given = parser.parse_args()
+    raise SystemExit(1 if main(given.steps, given.layouts) else 0)

@@ -7,10 +7,10 @@ answers are drawn alike; and whether the answers are.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import socket
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -147,4 +147,6 @@ def main(layouts: Sequence[str], objectives: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(1 if main(LAYOUTS, sys.argv[1:] or list(TUNED)) else 0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("objectives", nargs="*", metavar="OBJECTIVE", default=list(TUNED))
+    raise SystemExit(1 if main(LAYOUTS, parser.parse_args().objectives) else 0)
