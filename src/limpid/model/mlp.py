@@ -13,8 +13,11 @@ from limpid.config import ModelConfig
 from limpid.model.dropout import Dropout
 from limpid.model.formed import formed_again
 from limpid.model.kernels.gated import Gated
+from limpid.model.kernels.native_activated_product import native_activated_product
+from limpid.model.kernels.native_activated_product import serves as serves_both
 from limpid.model.kernels.native_activation import native_activation, serves
-from limpid.model.linear import linear
+from limpid.model.kernels.unseen import is_hooked
+from limpid.model.linear import Linear, linear
 from limpid.model.observe import FAST, Mode, Part
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -51,9 +54,18 @@ class Mlp(Part):
     ) -> Float[Tensor, "batch position d_model"]:
         gate = None if self.gate is None else self.report(mode, "gate", self.gate(x, mode))
         up = self.report(mode, "up", self.up(x, mode))
-        hidden = self.activated(up, gate, mode)
-        output = self.output(self.report(mode, "hidden", hidden), mode)
+        if self.is_fused(up if gate is None else gate, mode):
+            x, other = (up, None) if gate is None else (gate, up)
+            output = native_activated_product(x, other, self.output.weight, self.output.bias, self.word)
+        else:
+            hidden = self.activated(up, gate, mode)
+            output = self.output(self.report(mode, "hidden", hidden), mode)
         return self.dropout(self.report(mode, "output", output), mode)
+
+    def is_fused(self, x: Tensor, mode: Mode) -> bool:
+        """Whether f(x) and its product are in the kernels of one function: nobody looks between them."""
+        seen = mode.plain or mode.observe is not None or type(self.output) is not Linear
+        return not seen and serves_both(x, self.output.weight, self.word) and not is_hooked(self.output)
 
     def activated(self, up: Tensor, gate: Tensor | None, mode: Mode) -> Tensor:
         """f(up), or f(gate) ⊙ up; the backward pass forms it again from up and gate."""

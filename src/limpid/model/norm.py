@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from limpid.config import ModelConfig
 from limpid.model.kernels.native_norm import native_norm, serves
 from limpid.model.kernels.rms_norm import FusedRMSNorm
+from limpid.model.kernels.unseen import is_hooked, is_unseen
 from limpid.model.observe import FAST, Mode
 
 
@@ -61,6 +62,13 @@ class LayerNorm(nn.Module):
         if not mode.plain and serves(x, to):
             return native_norm(x, self.weight, self.bias, self.eps)
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps).to(to or x.dtype)
+
+
+def is_joined(norm: nn.Module, x: Tensor, written: Tensor | None, mode: Mode, to: torch.dtype) -> bool:
+    """Whether the kernel of this norm forms the sum x + written, too, and adds up the gradients of x: nobody looks."""
+    seen = mode.plain or mode.observe is not None or not is_unseen(x) or is_hooked(norm)
+    addable = written is None or (type(written) is Tensor and written.dtype == to)
+    return not seen and addable and serves(x, to)
 
 
 NORMS = {"rms": RMSNorm, "layer": LayerNorm}

@@ -22,9 +22,10 @@ from limpid.model.embedding import Angles, Embed, Rotation
 from limpid.model.formed import formed_again
 from limpid.model.kernels.attention import short_masks
 from limpid.model.kernels.native_attention import serves
+from limpid.model.kernels.native_norm import native_joined_norm
 from limpid.model.linear import Linear, row_lengths
 from limpid.model.mlp import Mlp
-from limpid.model.norm import norm
+from limpid.model.norm import is_joined, norm
 from limpid.model.observe import FAST, Mode, Observe, Part, Path
 from limpid.model.spread import whole
 from limpid.quantities import parameters
@@ -52,20 +53,29 @@ class Block(Part):
         mode: Mode = FAST,
     ) -> Float[Tensor, "batch position d_model"]:
         pre = self.placement == "pre"
-        read = self.report(mode, "norm1", self.normed(self.norm1, x, compute, mode)) if pre else x.to(compute)
-        written = self.attention(read, angles, mask, cache, mode)
-        x = self.report(mode, "residual1", x + written) if self.residual1 else written.to(x.dtype)
+        x, read = self.normed("norm1", x, None, compute, mode) if pre else (x, x.to(compute))
+        written: Tensor | None = self.attention(read, angles, mask, cache, mode)
+        if not (pre and self.residual1):
+            x, written = self.report(mode, "residual1", x + written) if self.residual1 else written.to(x.dtype), None
         if self.placement == "post":
             x = self.report(mode, "norm1", self.norm1(x, mode))
-        read = self.report(mode, "norm2", self.normed(self.norm2, x, compute, mode)) if pre else x.to(compute)
+        x, read = self.normed("norm2", x, written, compute, mode) if pre else (x, x.to(compute))
         x = self.report(mode, "residual2", x + self.mlp(read, mode))
         return x if pre else self.report(mode, "norm2", self.norm2(x, mode))
 
-    @staticmethod
-    def normed(norm: nn.Module, x: Tensor, compute: torch.dtype, mode: Mode) -> Tensor:
-        """norm(x) as products read it; the backward pass forms it again from x."""
-        read: Tensor = norm(x, mode, compute)
-        return read if mode.plain else formed_again(read, lambda x: norm(x, mode, compute), x)
+    def normed(
+        self, name: str, x: Tensor, written: Tensor | None, compute: torch.dtype, mode: Mode
+    ) -> tuple[Tensor, Tensor]:
+        """The stream, after what is written to it, and its norm as products read it; the backward pass forms that again
+        from the stream."""
+        norm = getattr(self, name)
+        if is_joined(norm, x, written, mode, compute):
+            x, read = native_joined_norm(x, written, norm.weight, getattr(norm, "bias", None), norm.eps)
+        else:
+            x = x if written is None else self.report(mode, "residual1", x + written)
+            read = norm(x, mode, compute)
+        read = read if mode.plain else formed_again(read, lambda x: norm(x, mode, compute), x)
+        return x, self.report(mode, name, read)
 
 
 def run_block(block: nn.Module, x: Tensor, *rest: Any) -> Tensor:

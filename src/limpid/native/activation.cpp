@@ -73,18 +73,22 @@ void forward(const uint16_t* x, const uint16_t* up, uint16_t* y, int64_t count, 
 }
 
 template <int kind>
-void backward(const uint16_t* x, const uint16_t* up, const uint16_t* y_bar, uint16_t* x_bar, uint16_t* up_bar,
-              int64_t count, int threads) {
+void backward(const uint16_t* x, const uint16_t* up, const uint16_t* y_bar, uint16_t* y, uint16_t* x_bar,
+              uint16_t* up_bar, int64_t count, int threads) {
     if (up)
         on_all(count, threads, [=](int64_t i) {
             Activated one = activated<kind>(widened(x + i));
-            __m512 bar = widened(y_bar + i);
+            __m512 bar = widened(y_bar + i), other = widened(up + i);
+            if (y) store_rounded(y + i, _mm512_mul_ps(one.value, other));
             store_rounded(up_bar + i, _mm512_mul_ps(bar, one.value));
-            store_rounded(x_bar + i, _mm512_mul_ps(_mm512_mul_ps(bar, widened(up + i)), one.slope));
+            store_rounded(x_bar + i, _mm512_mul_ps(_mm512_mul_ps(bar, other), one.slope));
         });
     else
         on_all(count, threads, [=](int64_t i) {
-            store_rounded(x_bar + i, _mm512_mul_ps(widened(y_bar + i), activated<kind>(widened(x + i)).slope));
+            Activated one = activated<kind>(widened(x + i));
+            __m512 bar = widened(y_bar + i);
+            if (y) store_rounded(y + i, one.value);
+            store_rounded(x_bar + i, _mm512_mul_ps(bar, one.slope));
         });
 }
 
@@ -97,10 +101,11 @@ void activation_forward(int kind, const uint16_t* x, const uint16_t* up, uint16_
     (kind == SILU ? forward<SILU> : kind == GELU ? forward<GELU> : forward<GELU_TANH>)(x, up, y, count, threads);
 }
 
-void activation_backward(int kind, const uint16_t* x, const uint16_t* up, const uint16_t* y_bar, uint16_t* x_bar,
-                         uint16_t* up_bar, int64_t count, int threads) {
+// With a y, the result is formed again beside; x_bar may lie where y_bar does.
+void activation_backward(int kind, const uint16_t* x, const uint16_t* up, const uint16_t* y_bar, uint16_t* y,
+                         uint16_t* x_bar, uint16_t* up_bar, int64_t count, int threads) {
     (kind == SILU   ? backward<SILU>
      : kind == GELU ? backward<GELU>
-                    : backward<GELU_TANH>)(x, up, y_bar, x_bar, up_bar, count, threads);
+                    : backward<GELU_TANH>)(x, up, y_bar, y, x_bar, up_bar, count, threads);
 }
 }

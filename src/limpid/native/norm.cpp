@@ -1,4 +1,5 @@
-// Layer norm and RMS norm of a float32 stream, its result in bfloat16; backward in one pass over the stream.
+// Layer norm and RMS norm of a float32 stream, its result in bfloat16; backward in one pass over the stream. What is
+// written to the stream before, and what reads it beside the norm, belong to the same passes.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -33,12 +34,19 @@ inline Moments moments(const float* x, int64_t d, bool centred, float eps) {
 
 extern "C" {
 
-// y = (x - mean) / deviation * weight + bias; without a bias, x / rms(x) * weight. d is a multiple of 16.
-void norm_forward(const float* x, const float* weight, const float* bias, float eps, uint16_t* y, float* kept,
-                  int64_t rows, int64_t d, int threads) {
+// y = (x - mean) / deviation * weight + bias; without a bias, x / rms(x) * weight. d is a multiple of 16. Where
+// something is written, x is first the sum with it.
+void norm_forward(const float* x, const uint16_t* written, float* sum, const float* weight, const float* bias,
+                  float eps, uint16_t* y, float* kept, int64_t rows, int64_t d, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
         const float* row = x + i * d;
+        if (written) {
+            float* added = sum + i * d;
+            for (int64_t j = 0; j < d; j += LANES)
+                _mm512_storeu_ps(added + j, _mm512_add_ps(_mm512_loadu_ps(row + j), widened(written + i * d + j)));
+            row = added;
+        }
         Moments found = moments(row, d, bias != nullptr, eps);
         kept[2 * i] = found.mean, kept[2 * i + 1] = found.inverse;
         for (int64_t j = 0; j < d; j += LANES) {
@@ -49,9 +57,11 @@ void norm_forward(const float* x, const float* weight, const float* bias, float 
     }
 }
 
-// x_bar = (g - mean(g) - x_hat mean(g x_hat)) / deviation, g = y_bar weight; mean(g) is left out without a bias.
-void norm_backward(const float* x, const float* weight, const float* kept, const uint16_t* y_bar, float* x_bar,
-                   float* weight_bar, float* bias_bar, int64_t rows, int64_t d, int threads) {
+// x_bar = (g - mean(g) - x_hat mean(g x_hat)) / deviation, g = y_bar weight; mean(g) is left out without a bias. Where
+// something else reads x its gradient is added; where something was written it is given the sum.
+void norm_backward(const float* x, const float* weight, const float* kept, const uint16_t* y_bar, const float* beside,
+                   float* x_bar, uint16_t* written_bar, float* weight_bar, float* bias_bar, int64_t rows, int64_t d,
+                   int threads) {
     const int64_t chunks = (rows + ROWS - 1) / ROWS;
     std::vector<float> sums(2 * chunks * d, 0.0f);
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -76,7 +86,10 @@ void norm_backward(const float* x, const float* weight, const float* kept, const
             for (int64_t j = 0; j < d; j += LANES) {
                 __m512 hat = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(row + j), mean), inverse);
                 __m512 g = _mm512_fmsub_ps(widened(bar + j), _mm512_loadu_ps(weight + j), middle);
-                _mm512_storeu_ps(x_bar + i * d + j, _mm512_mul_ps(_mm512_fnmadd_ps(hat, slope, g), inverse));
+                __m512 whole = _mm512_mul_ps(_mm512_fnmadd_ps(hat, slope, g), inverse);
+                if (beside) whole = _mm512_add_ps(whole, _mm512_loadu_ps(beside + i * d + j));
+                _mm512_storeu_ps(x_bar + i * d + j, whole);
+                if (written_bar) store_rounded(written_bar + i * d + j, whole);
             }
         }
     }

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from limpid.data.batches import MicroBatch
 from limpid.model import Transformer
+from limpid.model.kernels.unseen import is_hooked
 from limpid.model.observe import Mode
 from limpid.model.transformer import Hidden
 from limpid.objectives import NEXT_TOKEN, POLICY
@@ -273,8 +274,7 @@ def _laid_out_as(gradient: Tensor, parameter: Tensor) -> Tensor:
 
 def is_hooked_inside(model: nn.Module) -> bool:
     """Whether somebody looks into the passes of a model: a hook of a part, or of a gradient."""
-    of_parts = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    looked_into = any(getattr(part, hooks) for part in model.modules() if part is not model for hooks in of_parts)
+    looked_into = any(is_hooked(part) for part in model.modules() if part is not model)
     of_tensors = ("_backward_hooks", "_post_accumulate_grad_hooks")
     return (
         looked_into

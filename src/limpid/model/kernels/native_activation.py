@@ -51,11 +51,23 @@ def _forward(x: Tensor, up: Tensor | None, kind: int) -> Tensor:
 
 
 def _backward(y_bar: Tensor, x: Tensor, up: Tensor | None, kind: int) -> tuple[Tensor, Tensor]:
-    x, y_bar, up = x.contiguous(), y_bar.contiguous(), None if up is None else up.contiguous()
-    x_bar, up_bar = torch.empty_like(x), x.new_empty(0) if up is None else torch.empty_like(x)
-    read, written = (place(x), place(up), place(y_bar)), (place(x_bar), place(up_bar))
+    y_bar = y_bar.contiguous()
+    x_bar = torch.empty_like(y_bar)
+    return x_bar, _derived(y_bar, x, up, None, x_bar, kind)
+
+
+def _again(y_bar: Tensor, x: Tensor, up: Tensor | None, kind: int) -> tuple[Tensor, Tensor]:
+    y = torch.empty_like(y_bar)
+    return y, _derived(y_bar, x, up, y, y_bar, kind)
+
+
+def _derived(y_bar: Tensor, x: Tensor, up: Tensor | None, y: Tensor | None, x_bar: Tensor, kind: int) -> Tensor:
+    """Fill x_bar, and y where there is one; returns the gradient of up."""
+    x, up = x.contiguous(), None if up is None else up.contiguous()
+    up_bar = x.new_empty(0) if up is None else torch.empty_like(x)
+    read, written = (place(x), place(up), place(y_bar)), (place(y), place(x_bar), place(up_bar))
     kernels().activation_backward(kind, *read, *written, size(x.numel()), torch.get_num_threads())
-    return x_bar, up_bar
+    return up_bar
 
 
 def _forward_shapes(x: Tensor, up: Tensor | None, kind: int) -> Tensor:
@@ -68,3 +80,5 @@ def _backward_shapes(y_bar: Tensor, x: Tensor, up: Tensor | None, kind: int) -> 
 
 FORWARD = Call("activation", _forward, _forward_shapes)
 BACKWARD = Call("activation_backward", _backward, _backward_shapes)
+AGAIN = Call("activation_again", _again, _backward_shapes, mutates=("y_bar",))
+"""Puts the gradient of x into the place of ȳ; returns y, formed again, and the gradient of up."""

@@ -74,13 +74,20 @@ class NativeProduct(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, y_bar: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        of_x, of_weight, of_bias = ctx.needs_input_grad
-        bars = y_bar.flatten(0, -2)
-        return (
-            BACKWARD(y_bar, weight) if of_x else None,
-            (bars.T @ x.flatten(0, -2)).to(weight.dtype) if of_weight else None,
-            bars.sum(0).to(weight.dtype) if of_bias else None,
-        )
+        of_x, *learned = ctx.needs_input_grad
+        x_bar = BACKWARD(y_bar, weight) if of_x else None
+        return x_bar, *learned_gradients(y_bar, x, weight.dtype, *learned)
+
+
+def learned_gradients(
+    y_bar: Float[Tensor, "... d_out"], x: Float[Tensor, "... d_in"], dtype: torch.dtype, of_weight: bool, of_bias: bool
+) -> tuple[Float[Tensor, "d_out d_in"] | None, Float[Tensor, " d_out"] | None]:
+    """ȳᵀ x and Σ ȳ in this format, where they are asked for."""
+    bars = y_bar.flatten(0, -2)
+    return (
+        (bars.T @ x.flatten(0, -2)).to(dtype) if of_weight else None,
+        bars.sum(0).to(dtype) if of_bias else None,
+    )
 
 
 def _forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

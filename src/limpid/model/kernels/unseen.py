@@ -1,9 +1,10 @@
-"""Whether a kernel may be called by its address: then no compiler and no recorder of PyTorch's sees the call."""
+"""Whether a kernel may be called by its address, and for several parts at once: then no compiler, no recorder of
+PyTorch's and no hook sees the call."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def is_unseen(x: Tensor) -> bool:
@@ -14,3 +15,11 @@ def is_unseen(x: Tensor) -> bool:
 def is_watched() -> bool:
     """Whether somebody sees every operation of PyTorch's."""
     return bool(torch._C._len_torch_dispatch_stack())
+
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def is_hooked(part: nn.Module) -> bool:
+    """Whether somebody looks into the passes of this part of a model."""
+    return any(getattr(part, hooks) for hooks in HOOKS)
