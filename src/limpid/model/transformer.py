@@ -54,12 +54,13 @@ class Block(Part):
     ) -> Float[Tensor, "batch position d_model"]:
         pre = self.placement == "pre"
         x, read = self.normed("norm1", x, None, compute, mode) if pre else (x, x.to(compute))
-        written: Tensor | None = self.attention(read, angles, mask, cache, mode)
-        if not (pre and self.residual1):
-            x, written = self.report(mode, "residual1", x + written) if self.residual1 else written.to(x.dtype), None
+        written = self.attention(read, angles, mask, cache, mode)
+        joins = pre and self.residual1
+        if not joins:
+            x = self.report(mode, "residual1", x + written) if self.residual1 else written.to(x.dtype)
         if self.placement == "post":
             x = self.report(mode, "norm1", self.norm1(x, mode))
-        x, read = self.normed("norm2", x, written, compute, mode) if pre else (x, x.to(compute))
+        x, read = self.normed("norm2", x, written if joins else None, compute, mode) if pre else (x, x.to(compute))
         x = self.report(mode, "residual2", x + self.mlp(read, mode))
         return x if pre else self.report(mode, "norm2", self.norm2(x, mode))
 
