@@ -7,7 +7,7 @@ import contextlib
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +17,7 @@ from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, find_logits, find_rows
 from limpid.doctor.contracts import Breach, Contract, LayerProbe
 from limpid.doctor.description.examples import on_rows
+from limpid.doctor.description.soft_targets import SoftTargets
 from limpid.doctor.description.ways import GradientWays
 from limpid.doctor.finding import Skipped
 from limpid.doctor.history import History
@@ -120,6 +121,8 @@ class PassRecorder(abc.ABC):
     @guarded
     def _look_at_output(self, outer: bool, output: Any) -> None:
         record = self.record
+        if self.gradients_on and (outer or not record.outer_called):
+            self.history.so_far.states.gave(output)
         if (not outer and record.outer_called) or not record.calls or not (record.sampled or record.read):
             return
         if record.level is None and Probe.LOGIT_LEVEL in self.probes:
@@ -133,7 +136,8 @@ class PassRecorder(abc.ABC):
             self._keep_gradient(record, find_rows(output) if logits is None else logits)
         found = find_rows(output) if logits is None and not unformed else logits
         if found is not None and found.grad_fn is not None and (ways := self._ways()) is not None:
-            ways.gave(len(record.calls) - 1, found)
+            entries = list(output.values()) if isinstance(output, Mapping) else tensors
+            ways.gave(len(record.calls) - 1, found, [one for one in entries if isinstance(one, Tensor)])
         if logits is None:
             return
         if record.read and logits.grad_fn is not None and Probe.LOSS_GRADIENT in self.probes:
@@ -188,6 +192,7 @@ class PassRecorder(abc.ABC):
         """What the loss is given, which may be more than the model returned."""
         if Probe.LOSS_INPUTS in self.probes:
             self.judge.compared(given, target)
+        self._look_at_soft(given, target)
         if isinstance(given, Tensor) and given.ndim == 2 and given.is_contiguous():
             for address, shape in self.record.outputs:
                 several = shape[2] > 1  # of one place alone there is nothing to mix
@@ -229,11 +234,18 @@ class PassRecorder(abc.ABC):
         if isinstance(value, Tensor) and value.grad_fn is not None and reduction in ("mean", "none"):
             self.record.means.append((name, value.detach().mean()))
 
+    def _look_at_soft(self, given: Any, target: Any) -> None:
+        """Targets that are probabilities, with the classes last."""
+        tensors = isinstance(given, Tensor) and isinstance(target, Tensor) and given.requires_grad
+        if self.record.read and tensors and Probe.LOSS_INPUTS in self.probes:
+            self.record.soft = SoftTargets.of(given, target) or self.record.soft
+
     @guarded
     def on_divergence(self, given: Any, target: Any) -> None:
         """What kl_div is given as logarithms of probabilities, which are never above 0."""
         if Probe.LOSS_INPUTS not in self.probes or not isinstance(given, Tensor) or not given.numel():
             return
+        self._look_at_soft(given, target)
         if self.record.sampled and float(given.detach().max()) > PROBABILITY:
             self.record.not_logarithms = float(given.detach().min()), float(given.detach().max())
 

@@ -168,6 +168,7 @@ class StepRecorder(UpdateRecorder):
         self.judge.called(call)
         record.events.append("forward")
         record.calls.append(call)
+        self.history.so_far.states.called(call, record.sampled)
         self._inside = True
         if Probe.REPLAY in self.probes:
             record.rng.append(random_state(info.device))

@@ -55,6 +55,7 @@ def test_pruned_weights(again: bool) -> None:
     assert "something else than the update: *.weight (1 of 4), after " in told
     assert "of their entries were set to 0 after step 4, of which " in told
     assert ("of which 100% are 0" in told) is again
+    assert ("exactly 0 now: " in told) is again
     assert ("after steps 4, 5, 6, 7," if again else "after step 4") in told
 
 
@@ -123,3 +124,10 @@ def test_averages_that_are_evaluated(put_back: bool) -> None:
     told = loop.run(swap)
     assert "weights in evaluations: that no update left so 8 times" in told
     assert ("something else than the update: all tensors (4 of 4), after 7 of 7 updates" in told) is not put_back
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+def test_weights_on_a_grid(rounds: bool) -> None:
+    loop = Loop()
+    told = loop.run(lambda step: loop.matrix.mul_(4).round_().clamp_(-1, 1).div_(4) if rounds else None)
+    assert ("*.weight hold 2 different numbers beside 0 now, of 64 entries" in told) is rounds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 import limpid
 
@@ -60,3 +60,36 @@ def test_a_layer_without_states_is_not_told() -> None:
     model, _ = page(True, "never")
     assert "is given a state" not in model
     assert "a row begins with the token" not in model
+
+
+@pytest.mark.parametrize("handed", ["on", "cleared", "mixed"])
+def test_a_memory_that_the_model_is_given_and_returns(handed: str) -> None:
+    class Remembers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.keep, self.head = nn.Embedding(32, 8), nn.Linear(8, 8), nn.Linear(8, 32)
+
+        def forward(self, ids: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+            x = self.tokens(ids)
+            return self.head(x + memory[:, None]), torch.tanh(memory + self.keep(x).mean(1))
+
+    torch.manual_seed(0)
+    model = Remembers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    memory = torch.zeros(4, 8)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(4):
+            ids = torch.randint(0, 32, (4, 7))
+            said, made = model(ids[:, :-1], memory)
+            loss = F.cross_entropy(said.flatten(0, 1), ids[:, 1:].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, ids)
+            memory = {"on": made.detach(), "cleared": torch.zeros(4, 8), "mixed": made.detach().flip(0)}[handed]
+    assert dict(doctor.skipped) == {}
+    assert doctor.description is not None
+    told = "\n".join(doctor.description.of("model"))
+    assert ("memory is given a state; of 2 passes looked at: " in told) is (handed != "cleared")
+    assert ("row for row in 2" in told) is (handed == "on")
+    assert ("with its rows in another order in 2" in told) is (handed == "mixed")

@@ -131,6 +131,28 @@ def test_a_part_that_balances_experts(axis: int) -> None:
     assert (float(before[-3]) > 1e-6) is (axis == 0)
 
 
+def test_parts_of_two_outputs() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.say, self.value = nn.Linear(4, 8), nn.Linear(8, 3), nn.Linear(8, 1)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            h = torch.tanh(self.body(x))
+            return self.say(h), self.value(h)[:, 0]
+
+    torch.manual_seed(0)
+    model = Both()
+
+    def loss(x: Tensor) -> Tensor:
+        said, value = model(x)
+        return F.cross_entropy(said, torch.zeros(len(x), dtype=torch.long)) + 0.5 * F.mse_loss(value, x[:, 0])
+
+    told = page(model, loss)["loss"]
+    assert "(mean), gradient " in told.partition("0.5 × mse_loss")[2]
+    assert "no gradient at the outputs" not in told
+
+
 def test_no_part_is_looked_at_where_somebody_counts_gradients() -> None:
     torch.manual_seed(0)
     model, seen = net(4, 8, 3), [0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ELEMENTS, TENSORS = 64, 512
 """Entries that are read of a tensor, and tensors of which any are."""
+ZERO, FEW, MANY = 0.1, 8, 24
+"""Share of zeros from which on, and different numbers up to which they are told, of so many entries or more."""
 
 
 class Entries:
@@ -59,6 +61,22 @@ class Entries:
         moved, sizes = (nothing.index_add(0, of, x.double().square()) for x in (one - other, one))
         far = torch.where(sizes > 0, (moved / sizes.clamp(min=1e-300)).sqrt(), moved.sqrt())
         return {i: far for i, far in enumerate(far.tolist()) if far > beyond}
+
+    def zeros(self, now: Tensor) -> dict[str, float]:
+        """The share of exact zeros, of matrices with some."""
+        shares = {name: float((values == 0).double().mean()) for name, values in self._matrices(now)}
+        return {name: share for name, share in shares.items() if share > ZERO}
+
+    def few_values(self, now: Tensor) -> dict[str, int]:
+        """How many different numbers beside 0, of matrices with few."""
+        others = {name: values[values != 0] for name, values in self._matrices(now)}
+        counts = {name: len(values.unique()) for name, values in others.items() if len(values) >= MANY}
+        return {name: count for name, count in counts.items() if count <= FEW}
+
+    def _matrices(self, now: Tensor) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor, values in zip(self.names, self.tensors, now.split(self.sizes), strict=True):
+            if tensor.ndim > 1 and len(values) >= MANY:
+                yield name, values
 
     def of(self, numbers: Sequence[int]) -> Tensor:
         """Which entries of a reading are of these tensors."""

@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from limpid.doctor.description.entries import Entries
 from limpid.doctor.description.outside import ROUNDING, OutsideChanges
 from limpid.doctor.description.versions import Versions
-from limpid.doctor.description.words import number
+from limpid.doctor.description.words import listed, number, patterns, share, span
 from limpid.doctor.devices import together
 from limpid.doctor.weights import sample
 
@@ -103,8 +103,23 @@ class KeptWeights:
         """In sentences."""
         if self.entries is not None:
             yield from self.changes.told(self.entries)
-            yield from self.versions.told(self.entries.now() if self.entries.on_host else None)
+            now = self.entries.now() if self.entries.on_host else None
+            yield from self.versions.told(now)
+            yield from () if now is None else _few(self.entries, now)
         yield from self.others.told("tensors of the optimizer outside of the model")
+
+
+def _few(entries: Entries, now: Tensor) -> Iterator[str]:
+    """Of matrices with zeros or few different numbers."""
+    zeros, different = entries.zeros(now), entries.few_values(now)
+    if zeros:
+        least, most = share(min(zeros.values())), share(max(zeros.values()))
+        some = least if least == most else f"{least} to {most}"
+        yield f"exactly 0 now: {some} of the entries of {listed(patterns(zeros))}"
+    if different:
+        counts = span(list(different.values()))
+        names = listed(patterns(different))
+        yield f"{names} hold {counts} different numbers beside 0 now, of {number(ELEMENTS)} entries"
 
 
 def _change(now: Tensor, before: Tensor) -> float:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from limpid.doctor.data_sheet import row_targets
 from limpid.doctor.description.examples import examples
+from limpid.doctor.description.given_labels import given_labels
 from limpid.doctor.description.words import counted, number, share, span
 from limpid.doctor.loop_facts import ALIKE, FITS, OFFSETS
 
@@ -29,6 +30,7 @@ SHOWN, LETTERS = 14, 160
 def labels(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
     """Which positions or rows are taught, what, and one row as an example."""
     read = record.taught
+    yield from () if record.soft is None else record.soft.told(record)
     if not read or (read[0].ids is None and not _is_of_logits(read)):
         yield from _targets(record)
         yield from examples(record)
@@ -46,6 +48,7 @@ def labels(watched: Watched, record: StepRecord, history: History) -> Iterator[s
             yield f"{number(len(values))} different labels; the commonest, {int(values[counts.argmax()])}, at " + share(
                 float(counts.max()) / len(taught)
             )
+        yield from given_labels(record, read)
         yield from _row_and_class(watched, record, read)
         yield from history.so_far.choices.told()
         return
@@ -53,6 +56,7 @@ def labels(watched: Watched, record: StepRecord, history: History) -> Iterator[s
     offset = next((k for k in OFFSETS if min(one.match(k)[0] for one in read) >= ALIKE), None)
     yield f"a position is taught {_which(offset)}"
     yield from _places(read)
+    yield from given_labels(record, read)
     yield from _directions(read)
     yield from _example(watched, read[0])
 

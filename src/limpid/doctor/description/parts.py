@@ -69,19 +69,19 @@ class Part:
         return f"{what}, no gradient at the outputs{at}"
 
 
-def parts_of(root: Tensor, outputs: Mapping[int, Edge], made: Sequence[Any], names: Mapping[int, str]) -> list[Part]:
+def parts_of(root: Tensor, outputs: Sequence[Edge], made: Sequence[Any], names: Mapping[int, str]) -> list[Part]:
     """Of a loss that its backward pass is about to begin with; none where it is no sum.
 
     made    nodes of what loss functions returned, which are no sums
     """
-    ends = {node for node, _ in outputs.values()} | set(made)
+    ends = {node for node, _ in outputs} | set(made)
     edges = _scalars(root.grad_fn, ends)
     if len(edges) == 1:
         edges = _elementwise(edges[0], ends)
     if not 1 < len(edges) <= TERMS:
         return []
-    places = [GradientEdge(*place) for place in outputs.values()]
-    if sum(_count(*place) for place in outputs.values()) > ROOM:
+    places = [GradientEdge(*place) for place in outputs]
+    if sum(_count(*place) for place in outputs) > ROOM:
         return []
     came = torch.autograd.grad(root, [GradientEdge(*edge) for edge in edges], retain_graph=True, allow_unused=True)
     found, gradients = [], []

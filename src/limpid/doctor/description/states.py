@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from limpid.doctor.calls import find_rows
 from limpid.doctor.description.words import number, share
 
 if TYPE_CHECKING:
+    from limpid.doctor.calls import Call
     from limpid.doctor.step_record import StepRecord
 
 ALL = 0.95
 """Share of the rows that go on from which on it is told of a loop without states."""
+ROOM = 2**20
+"""Entries of what a model returns that are kept until its next pass."""
 FEWEST = 16
 """Rows below which nothing is told of them."""
 
@@ -26,9 +30,11 @@ class States:
     """Of passes with gradients, on steps that are looked at."""
 
     kinds: dict[str, Counter[str]] = field(default_factory=dict)  # what each layer was given, by name
+    of_calls: dict[str, Counter[str]] = field(default_factory=dict)  # what the model was given of what it had returned
     rows: int = 0  # whose beginning was held against the row at their place in the batch before
     go_on: int = 0  # those that begin with the token, or the label, that this one ended with
     _last: dict[str, Tensor] = field(default_factory=dict)  # the state that came out last
+    _made: list[Tensor] = field(default_factory=list)  # what the model returned beside its outputs
     _ends: list[Tensor] = field(default_factory=list)  # ids, and labels, of the batch before
 
     def passed(self, name: str, given: Any, made: Any, looks: bool) -> None:
@@ -38,6 +44,26 @@ class States:
             self.kinds.setdefault(name, Counter())[_kind(begins, self._last.get(name))] += 1
         if left is not None:
             self._last[name] = left.detach()
+
+    def called(self, call: Call, looks: bool) -> None:
+        """The model is called, with what it may have returned in the pass before."""
+        rows = 0 if call.ids is None else len(call.ids)
+        for name, begins in _several(call.names, call.args, call.kwargs) if looks and self._made else ():
+            before = [one for one in self._made if one.shape == begins.shape and one.device == begins.device]
+            if before:
+                axis = 0 if len(begins) == rows else max(0, begins.ndim - 2)
+                kinds = {_kind(begins, one, axis) for one in before}
+                best = next(kind for kind in ("none", "last", "mixed", "other") if kind in kinds)
+                self.of_calls.setdefault(name, Counter())[best] += 1
+
+    def gave(self, output: Any) -> None:
+        """What a pass with gradients returned; what it says of rows is no state."""
+        said = find_rows(output)
+        entries = output if isinstance(output, Mapping) else {}
+        if isinstance(output, tuple | list):
+            entries = {str(i): one for i, one in enumerate(output)}
+        found = [one for _, one in _several((), (), dict(entries)) if one is not said and one.numel() <= ROOM]
+        self._made = [one.detach() for one in found]
 
     def take(self, record: StepRecord) -> None:
         """Add a step: its rows are looked at beside those of the one before."""
@@ -58,7 +84,8 @@ class States:
     def told(self) -> Iterator[str]:
         """In sentences, where a state was handed on."""
         handed = False
-        for name, kinds in self.kinds.items():
+        handed_back = {name: kinds for name, kinds in self.of_calls.items() if kinds["last"] or kinds["mixed"]}
+        for name, kinds in (self.kinds | handed_back).items():
             if set(kinds) == {"none"}:
                 continue
             handed = True
@@ -86,14 +113,23 @@ def _state(given: Any) -> Tensor | None:
     return first if isinstance(first, Tensor) else None
 
 
-def _kind(begins: Tensor | None, last: Tensor | None) -> str:
-    """What a state is that a layer begins with, held against the one that came out last: (layer, row, width) both."""
+def _several(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Tensors of measured numbers among arguments, one by one or several in a tuple or a list."""
+    named = dict(zip(names or map(str, range(len(args))), args, strict=False)) | dict(kwargs)
+    for name, one in named.items():
+        for part in one if isinstance(one, tuple | list) else (one,):
+            if isinstance(part, Tensor) and part.is_floating_point() and part.ndim > 1:
+                yield name, part
+
+
+def _kind(begins: Tensor | None, last: Tensor | None, axis: int = -2) -> str:
+    """What a state is that a layer begins with, held against the one that came out last: rows along this axis."""
     if begins is None or not bool(begins.detach().any()):
         return "none"
     if last is None or last.shape != begins.shape or last.device != begins.device:
         return "other"
     if torch.equal(begins.detach(), last):
         return "last"
-    rows = [one.detach().movedim(-2, 0).flatten(1) for one in (begins, last)]
+    rows = [one.detach().movedim(axis, 0).flatten(1) for one in (begins, last)]
     same = all(bool((rows[1] == row).all(1).any()) for row in rows[0])
     return "mixed" if same else "other"

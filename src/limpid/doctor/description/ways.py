@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules._functions import BackwardHookFunction
 
 from limpid.doctor.description.parts import Part, parts_of
 from limpid.doctor.description.words import listed, patterns
@@ -70,13 +71,17 @@ class GradientWays:
     passes: int = 0  # that the backward pass found
     sums: list[tuple[Part, Term | None]] = field(default_factory=list)  # parts of the loss, and what made each
     _begun: bool = False
+    _beside: list[tuple[Any, int]] = field(default_factory=list)  # node and slot of other outputs
     _compared: list[Any] = field(default_factory=list)  # nodes of the terms
     _removed: list[Any] = field(default_factory=list)
 
-    def gave(self, index: int, rows: Tensor) -> None:
-        """What a forward pass returned."""
+    def gave(self, index: int, rows: Tensor, beside: Sequence[Tensor]) -> None:
+        """What a forward pass returned: numbers of its rows, and others such as a value of each row."""
         if not self._begun:
             self.outputs[index] = rows.grad_fn, rows.output_nr
+            counts = [math.prod(rows.shape[:axes]) for axes in range(1, rows.ndim + 1)]
+            alike = [one for one in beside if one is not rows and one.grad_fn is not None and one.numel() in counts]
+            self._beside += [(one.grad_fn, one.output_nr) for one in alike]
 
     def compared(self, name: str, value: Tensor, reduction: str) -> None:
         """What a loss function returned."""
@@ -99,7 +104,7 @@ class GradientWays:
             return
         self._begun, self.passes = True, len(self.outputs)
         graph = _Graph(root.grad_fn, self.outputs)
-        if splits and self.alone and root.numel() == 1 and self.outputs and not graph.own:
+        if splits and self.alone and root.numel() == 1 and self.outputs and not (graph.own or graph.hooked):
             self._find_parts(root)
         for node, places in graph.entered.items():
             through = tuple(patterns(self.names.get(one, "other weights") for one in graph.through(node)))
@@ -107,14 +112,16 @@ class GradientWays:
             self._hook(node, places, kinds[0] if len(kinds) == 1 else ("", *through))
         for node in graph.own:
             self._follow(node)
-        self.outputs, self._compared = {}, []
+        self.outputs, self._beside, self._compared = {}, [], []
 
     def _find_parts(self, root: Tensor) -> None:
         """Parts of the loss by backward passes of their own, from each to the outputs and no further."""
         made = dict(zip(map(id, self._compared), self.terms, strict=True))
-        self.sums = [
-            (part, made.get(id(part.node))) for part in parts_of(root, self.outputs, self._compared, self.names)
-        ]
+        try:
+            found = parts_of(root, [*self.outputs.values(), *self._beside], self._compared, self.names)
+        except RuntimeError:  # compiled code that can run backward once
+            return
+        self.sums = [(part, made.get(id(part.node))) for part in found]
 
     def ended(self) -> None:
         """It is over: nothing is held of the graph."""
@@ -192,6 +199,7 @@ class _Graph:
         self.root = root
         self.entered: dict[Any, list[tuple[int, int]]] = {}  # place of the edge, forward pass
         self.own: list[Any] = []
+        self.hooked = False  # whether a module between hooks into the pass
         self._before: dict[Any, list[Any]] = {}
         self._weights: dict[Any, list[int]] = {}
         todo, seen = [root], {root}
@@ -200,6 +208,7 @@ class _Graph:
             if node in found and node is not root:
                 continue
             kind = getattr(type(node), "_forward_cls", None)
+            self.hooked |= kind is BackwardHookFunction
             if kind is not None and not kind.__module__.startswith(LIBRARIES):
                 self.own.append(node)
             for place, (after, slot) in enumerate(node.next_functions):

@@ -1,0 +1,58 @@
+"""Labels as the batch holds them beside what the loss teaches: their order, and what those of no class do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from limpid.doctor.description.words import number, share
+
+if TYPE_CHECKING:
+    from limpid.doctor.loss_gradient import LossGradient
+    from limpid.doctor.step_record import StepRecord
+
+ALIGNED = 0.5
+"""Share of the taught labels that are the batch's in their places, from which on both are held to be one list."""
+
+
+def given_labels(record: StepRecord, read: Sequence[LossGradient]) -> Iterator[str]:
+    """In sentences, of batches whose labels are as many as the outputs."""
+    both = zip(_held(record), read, strict=False)
+    pairs = [(held, one) for held, one in both if held.numel() == len(one.weight) and one.complete]
+    if not pairs or len(pairs) < len(read):
+        return
+    held = torch.cat([one.flatten().long() for one, _ in pairs])
+    taught, weight = (torch.cat([getattr(one, name).cpu() for _, one in pairs]) for name in ("taught", "weight"))
+    labelled = weight > 0
+    alike = held[labelled] == taught[labelled]
+    part = float(alike.double().mean()) if len(alike) else 1.0
+    if part < 1 and torch.equal(held[labelled].sort().values, taught[labelled].sort().values):
+        yield (
+            f"the labels that are taught are the batch's in another order: {number(int(alike.sum()))} of "
+            f"{number(len(alike))} in their own place"
+        )
+    elif part >= ALIGNED:
+        yield from _outside(held, taught, weight, read[0].shape[-1])
+
+
+def _outside(held: Tensor, taught: Tensor, weight: Tensor, classes: int) -> Iterator[str]:
+    """Labels that no class has, where they are taught."""
+    outside = ((held < 0) | (held >= classes)) & (weight > 0)
+    if bool(outside.any()):
+        values = ", ".join(str(one) for one in held[outside].unique().tolist()[:4])
+        ways = ", ".join(str(one) for one in taught[outside].unique().tolist()[:4])
+        yield (
+            f"labels of the batch that are no class ({values}) are taught, as class {ways}: "
+            f"{number(int(outside.sum()))} of {number(int((weight > 0).sum()))} labels, "
+            f"{share(float(weight[outside].sum() / weight.sum()))} of the weight"
+        )
+
+
+def _held(record: StepRecord) -> list[Tensor]:
+    """The batch's labels, by forward pass; none where one has no such."""
+    labels = [one.labels for one in record.micros]
+    found = [one for one in labels if one is not None]
+    return record.on_hosts(found) if len(found) == len(labels) else []
