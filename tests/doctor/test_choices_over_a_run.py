@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -114,3 +115,85 @@ def test_nothing_was_learned_yet_is_asked_about(planned: int, accuses: list[bool
             optimizer.step()
             doctor.step(loss, given)
     assert accused(doctor, "nothing-learned") == accuses
+
+
+@pytest.mark.parametrize(("taken_back", "expected"), [(True, []), (False, [MISTAKE])])
+def test_a_step_is_made_twice_or_taken_back_and_tried_at_another_rate(taken_back: bool, expected: list[bool]) -> None:
+    model = net(6, 16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(4):
+            given = table()
+            loss = squared(model, given)
+            optimizer.zero_grad()
+            loss.backward()
+            start = copy.deepcopy(model.state_dict())
+            optimizer.step()
+            if taken_back:
+                model.load_state_dict(start)
+            optimizer.step()
+            doctor.step(loss, given)
+    assert accused(doctor, "stepped-twice") == expected
+
+
+@pytest.mark.parametrize(("put_back", "expected"), [(True, []), (False, [MISTAKE])])
+def test_losses_of_weights_that_were_put_back_are_no_measure(put_back: bool, expected: list[bool]) -> None:
+    """A few large steps on each task from the same start; or all the tasks one after the other by the same weights."""
+    model = net(6, 16, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.3, weight_decay=1.5)
+    start = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    with limpid.watch(model, optimizer, say=False, every=1) as doctor:
+        for task in range(6):
+            if put_back:
+                model.load_state_dict(start[0])
+                optimizer.load_state_dict(start[1])
+            x, y = table(16)
+            for _ in range(8):
+                loss = squared(model, (x, (-1) ** task * 3 * y))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                doctor.step(loss, (x, y))
+    assert accused(doctor, "learning-rate-too-high") == expected
+
+
+@pytest.mark.parametrize("own", [CHOICE, MISTAKE])
+def test_a_first_step_that_forgets_the_start_by_a_rule_of_ones_own_or_by_too_high_a_rate(own: bool) -> None:
+    class Longer(torch.optim.SGD):
+        """A rule that stands in nobody's library."""
+
+    model = net(6, 1)
+    kind = Longer if own is CHOICE else torch.optim.SGD
+    optimizer = kind(model.parameters(), lr=1.5)
+    with limpid.watch(model, optimizer, say=False, every=1) as doctor:
+        for _ in range(6):
+            given = table()
+            loss = squared(model, given)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, given)
+    assert accused(doctor, "learning-rate-too-high") == [own]
+
+
+def test_places_of_one_sentence_see_each_other() -> None:
+    class Tagger(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.here, self.before = nn.Embedding(16, 16), nn.Embedding(16, 16)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return torch.as_tensor(self.here(ids) + self.before(ids.roll(1, 0)))
+
+    model = Tagger()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(3):
+            ids = torch.randint(0, 16, (12,))
+            labels = (ids + ids.roll(1, 0)) % 16
+            loss = F.cross_entropy(model(ids), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, (ids, labels))
+    assert accused(doctor, "batch-leaks") == [CHOICE]

@@ -123,6 +123,7 @@ class History:
     own_at_first: dict[str, float] = field(default_factory=dict)  # sums of parameters, where the optimizer holds others
     own_token: tuple[bool, bool, bool] | None = None  # whether outputs depend on their own token, later, earlier ones
     last_targets: tuple[int, float] | None = None  # how many, and the mean of their cubes
+    put_back_at: int = 0  # the last step that began with weights with which an earlier one had begun
     steps_begun: dict[int, tuple[float, float]] = field(default_factory=dict)  # largest rate and loss, by step
     lost_by_return: int = 0  # returns to earlier weights that nothing measured speaks for
     copies: list[WeightCopy] | None = None  # of the model, once looked for

@@ -62,6 +62,13 @@ class RowProbe:
         square = any(list(value.shape).count(count) > 1 for value in given if value.is_floating_point())  # of a graph
         return None if count < 3 or square or not all(len(v) == count for v in given) else (call, count)
 
+    @property
+    def of_single_values(self) -> bool:
+        """Whether each row is one number or id: what may be the places of one sequence."""
+        call = None if self._whole is None else self._whole[0]
+        given = [] if call is None else [v for v in [*call.args, *call.kwargs.values()] if isinstance(v, Tensor)]
+        return all(value.ndim <= 1 for value in given)
+
     @cached_property
     def count(self) -> int:
         """Rows of the probe; 0 where there is none."""

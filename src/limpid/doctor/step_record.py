@@ -96,6 +96,7 @@ class StepRecord:
     moved_since: bool | None = None  # whether the weights are not those that the last update left; None if unknown
     after_evaluation: bool = False  # whether passes without gradients came in between
     outside: Outside | None = None  # where evaluated weights lay outside of all that they were in training
+    moved_between_updates: bool = False  # whether something else moved weights between two of one backward pass
     began_before: Start | None = None  # the step that the same weights began before, where updates had moved them
     optimizer_count: float = 0.0  # steps that the optimizer's state counts before the update
     in_eval: list[str] = field(default_factory=list)  # modules in evaluation mode during backward

@@ -190,3 +190,5 @@ class StepRecorder(UpdateRecorder):
         record.after_evaluation, record.outside = trail.evaluated, trail.outside
         record.optimizer_count = steps_counted(self.watched.optimizers)
         record.moved_since, record.began_before = trail.begins(record.number, record.optimizer_count, record.sampled)
+        if record.began_before is not None:
+            self.history.put_back_at = record.number

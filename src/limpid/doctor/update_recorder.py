@@ -49,6 +49,9 @@ class UpdateRecorder(BackwardRecorder):
         record = self.record
         if record.updated and record.reported and len(self.watched.optimizers) <= 1:
             return
+        again = _last(record.events, "backward") < _last(record.events, "update")
+        if record.updated and again and Probe.WEIGHTS_KEPT in self.probes:
+            record.moved_between_updates |= self._trail.has_moved()
         record.events.append("update")
         self._looks_itself = isinstance(getattr(optimizer, "found_inf", None), Tensor)
         if record.sampled or record.read:

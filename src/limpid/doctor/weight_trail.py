@@ -73,6 +73,10 @@ class WeightTrail:
                 self.outside = _outside(now, self.kept, self._low, self._high)
         self.evaluated = True
 
+    def has_moved(self) -> bool:
+        """Whether weights are not those that the last update left."""
+        return self.kept is not None and not torch.equal(self._now(), self.kept)
+
     def begins(self, step: int, count: float, look: bool) -> tuple[bool | None, Start | None]:
         """Before the first pass of a step: whether weights moved since the update, and the step that they began before.
 

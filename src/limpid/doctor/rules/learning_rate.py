@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FAMILY = "learning_rate"
 PLAYS = "a loss that another model or what the policy draws may raise"
+FORGETS = "a rule whose first steps are to forget the weights they begin with, as Frank and Wolfe's"
 HARDER = "a task that grows harder, or a rate that is high for a while on purpose, as after a restart"
 
 LEARNING_RATE_TOO_HIGH = Rule(
@@ -146,9 +147,11 @@ def at_once(watched: Watched, record: StepRecord, history: History) -> Iterator[
     if len(ratios) < rule["samples"] or not 3 <= len(losses) < 10:
         return
     if min(ratios[-int(rule["samples"]) :]) > rule["at_once"] and losses[-1] > (1 + rule["rise"]) * losses[0] > 0:
-        yield _too_high(
-            record.number, median(ratios), update, losses[-1], min(losses), losses[0], _plays(record, history)
-        )
+        from limpid.doctor.shield import is_library
+
+        known = all(is_library(type(optimizer).__module__) for optimizer in watched.optimizers)
+        meant = _plays(record, history) if known else FORGETS
+        yield _too_high(record.number, median(ratios), update, losses[-1], min(losses), losses[0], meant)
 
 
 @on_step(LEARNING_RATE_TOO_HIGH, asks="judged_update")
@@ -162,10 +165,10 @@ def lastingly(watched: Watched, record: StepRecord, history: History) -> Iterato
         return
     if not min(ratios[-int(rule["samples"]) :]) > rule["ratio"]:
         return
-    losses = history.losses_before()
+    losses = history.losses_before(record.number - history.put_back_at)  # those of other weights are no measure
     if len(losses) < 10:
         return
-    now, start = median(losses[-5:]), losses[0]
+    now, start = median(losses[-5:]), history.losses_before()[0]
     best = min(median(losses[i : i + 5]) for i in range(len(losses) - 4))
     scatter = history.losses.scatter()
     error = 1.2533 * scatter / math.sqrt(5)  # of a median of 5

@@ -99,10 +99,11 @@ STEPPED_TWICE = Rule(
     equation=r"\theta_{t+1} = \theta_t + 2 u_t",
     source="definition; event order; torch.amp's documentation: scaler.step(optimizer) calls optimizer.step()",
     threshold="exact: an update without a backward pass since the one before, of the only optimizer, {steps:g} steps "
-    "in a row; what a step calls itself, as super().step() or the step of what it wraps, is a part of it",
+    "in a row; what a step calls itself, as super().step() or the step of what it wraps, is a part of it, and one that "
+    "begins with other weights than the last one left tries it anew",
     thresholds={"steps": Threshold(2, "once may be a retry after an error")},
     cost="none: event counters",
-    needs=(Probe.EVENTS,),
+    needs=(Probe.EVENTS, Probe.WEIGHTS_KEPT),
     cause="optimizer.step() beside scaler.step(optimizer), or in the loop and in a callback",
     fix="one of the two",
     refuted_by="a backward pass between any two updates",
@@ -115,6 +116,7 @@ def stepped_twice(watched: Watched, record: StepRecord, history: History) -> Ite
     order = [event for event in record.events if event in ("backward", "update")]
     again = len(watched.optimizers) == 1 and ("update", "update") in itertools.pairwise(order)
     again = again and "backward" in order and not record.asides  # else gradients are made by other means
+    again = again and not record.moved_between_updates  # a step that is taken back and tried anew
     if history.in_a_row(STEPPED_TWICE.slug, again) == STEPPED_TWICE["steps"]:
         yield STEPPED_TWICE.finding(
             severity="fault",
