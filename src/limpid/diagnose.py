@@ -21,13 +21,15 @@ def attend(training: Training, say: Callable[[str], None] | bool) -> Doctor | No
     if not training.config.run.doctor or training.state.pipeline is not None:
         return None  # of a pipeline no process sees a whole forward pass
     from limpid.doctor.doctor import Doctor
+    from limpid.doctor.finding import NOT_EXAMINED
     from limpid.doctor.tuning import tuning_of
 
     state = training.state
     if state.mesh.is_main:
         file = training.run.path / "findings.jsonl"
-        if file.is_file() and not state.step:
-            file.unlink()
+        for one in (file, training.run.path / NOT_EXAMINED):
+            if one.is_file() and not state.step:
+                one.unlink()
         file.touch()  # an empty one says: watched, and nothing found
     return Doctor(
         state.model,
@@ -53,6 +55,7 @@ def steps_per_epoch(training: Training) -> float | None:
 def preflight(what: str, *, as_json: bool, console: Console, reporter: Reporter = SILENT) -> int:
     """The examination of a run's model, optimizer and next batch, where its newest checkpoint stands, or RUN@STEP."""
     from limpid.doctor.doctor import Doctor
+    from limpid.doctor.finding import not_examined
     from limpid.doctor.report import document, exit_code, show
     from limpid.doctor.tuning import tuning_of
     from limpid.model.observe import Mode
@@ -90,6 +93,6 @@ def preflight(what: str, *, as_json: bool, console: Console, reporter: Reporter 
     else:
         console.print(f"{run.path}: examined before step {number}", markup=False)
         show(findings, console)
-        for name, why in skipped.items():
-            console.print(f"not checked: {name}: {why}", markup=False)
+        for line in not_examined(skipped):
+            console.print(line, markup=False)
     return exit_code(findings)

@@ -163,5 +163,7 @@ def test_what_cannot_be_checked_is_said_once() -> None:
             optimizer.zero_grad()
             doctor.step(loss, batch(number))
     assert doctor.steps == STEPS
-    assert said == [f"doctor: not checked: {what}: {why}" for what, why in doctor.skipped.items()]
+    assert said[0].startswith("doctor: not examined: the forward pass, ")
+    assert 0 < len(said) < len(doctor.skipped)  # what has one reason stands in one line
+    assert len(set(said)) == len(said)
     assert doctor.skipped["the forward pass"] == "ValueError: this model takes 6 rows, not 4"

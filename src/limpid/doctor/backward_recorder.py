@@ -53,6 +53,7 @@ class BackwardRecorder(PassRecorder):
             self.end()
         record = self.record
         self._loss_from = None
+        self._parts.end()
         tensor = root[0] if isinstance(root, tuple | list) and root else root
         if Probe.LEFT_OVER in self.probes and ("backward" not in record.events or record.passed_by):
             self._look_for_left_over(record)

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from limpid.doctor.parts import Part, tensors_at
+
 IGNORED = -100
 ID_NAMES = ("input_ids", "tokens", "idx", "ids", "x", "inputs", "input")
 LABEL_NAMES = ("labels", "targets", "target", "y", "label")
@@ -34,11 +36,23 @@ class Call:
     kwargs: dict[str, Any]
     names: tuple[str, ...] = ()
     """What `forward` calls its positional arguments, where that is known."""
+    part: nn.Module | None = None
+    """What is called, where that is a part of the model."""
+    then: tuple[Part, ...] = ()
+    """Parts that are called on what it returned, one after another, in the same pass."""
+    obstacle: str = ""
+    """Why the pass cannot be made again."""
 
     @classmethod
-    def to(cls, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """A call that the loop makes of the model."""
-        return cls(args, kwargs, parameters_of(model)[: len(args)])
+    def to(cls, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], part: nn.Module | None = None) -> Call:
+        """A call that the loop makes of the model, or of a part of it."""
+        return cls(args, kwargs, parameters_of(model if part is None else part)[: len(args)], part)
+
+    def mapped(self, change: Callable[[Any], Any]) -> Call:
+        """The same call on changed values."""
+        kwargs = {name: change(value) for name, value in self.kwargs.items()}
+        then = tuple(part.mapped(change) for part in self.then)
+        return replace(self, args=tuple(map(change, self.args)), kwargs=kwargs, then=then)
 
     @property
     def ids(self) -> Tensor | None:
@@ -97,12 +111,13 @@ class Call:
 
     def detached(self) -> Call:
         """The same call holding no graph."""
-        return replace(
-            self, args=tuple(map(_detached, self.args)), kwargs={k: _detached(v) for k, v in self.kwargs.items()}
-        )
+        return self.mapped(_detached)
 
     def rows(self, chosen: slice | Tensor, positions: int | None = None, start: int = 0) -> Call:
-        """The call for some rows only, and for so many positions of them: what has a batch axis is cut along it."""
+        """The call for some rows only, and for so many positions of them: what has a batch axis is cut along it.
+
+        States of recurrent layers (layer, row, width) have it in the middle.
+        """
         ids = self.ids
         if ids is None:
             return self
@@ -115,9 +130,11 @@ class Call:
                     for axis in range(1, value.ndim):
                         if value.shape[axis] == length:
                             value = value.narrow(axis, start, min(positions, length - start))
-            return value
+                return value
+            state = isinstance(value, Tensor) and value.ndim == 3 and value.is_floating_point()
+            return value[:, chosen] if state and value.shape[1] == batch != value.shape[2] else value
 
-        return replace(self, args=tuple(map(cut, self.args)), kwargs={k: cut(v) for k, v in self.kwargs.items()})
+        return self.mapped(cut)
 
     def with_values(self, change: Callable[[Tensor], Tensor]) -> Call:
         """The same call on other numbers of a sequence or picture each, (row, …, …)."""
@@ -127,9 +144,7 @@ class Call:
                 change(value) if isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 2 else value
             )
 
-        return replace(
-            self, args=tuple(map(changed, self.args)), kwargs={k: changed(v) for k, v in self.kwargs.items()}
-        )
+        return self.mapped(changed)
 
     def with_ids(self, ids: Tensor, instead: Tensor | None = None) -> Call:
         """The same call on other token ids, in the place of these."""
@@ -138,17 +153,40 @@ class Call:
         def swap(value: Any) -> Any:
             return ids if value is old else value
 
-        return replace(self, args=tuple(map(swap, self.args)), kwargs={k: swap(v) for k, v in self.kwargs.items()})
+        return self.mapped(swap)
 
     def without_loss(self) -> Call:
         """The call without labels by name, where the model takes them as an option."""
         return replace(self, kwargs={k: v for k, v in self.kwargs.items() if k != "labels"})
 
     def make(self, model: nn.Module) -> Any:
-        """Call the model once more; functions that would be told of it, as of a pass of their own, are left out."""
-        optional = {one.name for one in _signature(model) if one.default is None}
+        """Make it once more, of the model or of the parts that the loop called; what comes of the last of these.
+
+        Functions that would be told of it, as of a pass of their own, are left out.
+        """
+        called = model if self.part is None else self.part
+        optional = {one.name for one in _signature(called) if one.default is None}
         told = {name for name, value in self.kwargs.items() if inspect.isroutine(value) and name in optional}
-        return model(*self.args, **{name: value for name, value in self.kwargs.items() if name not in told})
+        returned = [called(*self.args, **{name: value for name, value in self.kwargs.items() if name not in told})]
+        for part in self.then:
+            returned.append(part.make(returned))
+        return next(made for made, part in zip(reversed(returned), (*reversed(self.then), None), strict=True)
+                    if part is None or part.follows)  # fmt: skip
+
+    @property
+    def own_parts(self) -> list[nn.Module]:
+        """The parts that it is made of, where the whole is not called."""
+        first = [] if self.part is None else [self.part]
+        return [*first, *(part.module for part in self.then if part.follows)]
+
+    @property
+    def given(self) -> list[Tensor]:
+        """All tensors that it is given, and that its parts are given besides what others of them returned."""
+        then = [(part.args, part.kwargs) for part in self.then]
+        return [
+            *(value for value in [*self.args, *self.kwargs.values()] if isinstance(value, Tensor)),
+            *(tensor for _, tensor in tensors_at(then, depth=4)),
+        ]
 
 
 def find_logits(output: Any) -> Tensor | None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.finding import is_lost
+from limpid.doctor.weights import local
 
 aten = torch.ops.aten
 OWN_NUMBERS = ("cuda", "xpu")
@@ -53,7 +54,10 @@ def _version(tensor: Tensor) -> int:
 
 
 def same_numbers(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are equal, wherever they lie."""
+    """Whether two tensors are equal, wherever they lie; of what processes share, this one's part."""
+    shared = [hasattr(tensor, "to_local") for tensor in (one, other)]
+    if any(shared):
+        return all(shared) and one.shape == other.shape and same_numbers(local(one), local(other))
     return one.shape == other.shape and torch.equal(one, other.to(one.device))
 
 

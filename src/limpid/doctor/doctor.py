@@ -16,12 +16,13 @@ from limpid.config.domain import Count
 from limpid.doctor.baseline import Baseline
 from limpid.doctor.baseline.file import LAST
 from limpid.doctor.baseline.loop_sketcher import Both, LoopSketcher
+from limpid.doctor.called_parts import CalledParts
 from limpid.doctor.calls import Call
 from limpid.doctor.description import Description, Line
 from limpid.doctor.devices import loss_of
 from limpid.doctor.examinations import Examinations
 from limpid.doctor.expected import Expected
-from limpid.doctor.finding import Finding, Skipped, is_assertion
+from limpid.doctor.finding import Finding, Skipped, is_assertion, not_examined
 from limpid.doctor.finding_log import FindingLog
 from limpid.doctor.history import History
 from limpid.doctor.hooks import Hooks
@@ -100,10 +101,12 @@ class Doctor:
         self._looked_up = 0
         self._on_step = [(f.__name__.replace("_", "-"), f, ASKS.get(f, "")) for f in functions("on_step", self.rules)]
         kept = self.watched.baseline
+        self.called_parts = CalledParts(self.recorder)  # which listens first: what it finds is told of as a pass
         self.sketcher = None if kept is None else LoopSketcher(self.recorder, kept, first_step)
         self.hooks = Hooks(self.recorder if self.sketcher is None else Both(self.sketcher, self.recorder))
         with self.skipped.noting("watch"):
             self.hooks.everything(self.watched)
+            self.called_parts.hooks = self.hooks
             if self.watched.processes > 1 and Probe.RANKS in probes:
                 self.ranks = Ranks(self.info, first_step)
                 self.ranks.watch_gradients(self.hooks)
@@ -175,7 +178,8 @@ class Doctor:
         facts = self.history.facts
         if facts is None:
             return None
-        run = (Line("run", text) for text in self.history.so_far.told(self.history))
+        told = (*self.history.so_far.told(self.history), *not_examined(self.skipped))
+        run = (Line("run", text) for text in told)
         return Description(facts.step, self.steps, (*self.history.sentences, *run))
 
     def close(self) -> None:
@@ -199,6 +203,7 @@ class Doctor:
                 self.watched.baseline.close()
             self.log.compared_to_the_end()
         self.closed = self.recorder.is_paused = True
+        self.called_parts.close()
         self.hooks.close()
 
     def __enter__(self) -> Doctor:
@@ -233,6 +238,9 @@ class Doctor:
 
     def ended(self, record: StepRecord) -> None:
         """Judge a step."""
+        self.called_parts.ended()
+        if not self.watched.optimizers:
+            self.examinations.without_update(record)
         if self.sketcher is not None:
             self.sketcher.ended(record)
         if record.loss is not None and not math.isfinite(record.loss) and not record.broken:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from limpid.adjoints.adjoint import Adjoint
 from limpid.doctor.calls import Call, find_logits, find_rows
-from limpid.doctor.finding import Finding, Skipped
+from limpid.doctor.finding import OWN_PASSES, Finding, Skipped
 from limpid.doctor.forward_probe import AttentionExam, Flow, flow, left_to_chance, shortcut_gains
 from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.micro_batches import Micro, call_for, micro_batches, nothing_to_learn
@@ -63,9 +63,10 @@ class Exam(Watched):
     @cached_property
     def may_call(self) -> bool:
         """Whether the doctor may call the model: one process holds it, and all that a pass changes can be put back."""
-        why = "" if self.info.sharded else self.shield.obstacle
+        seen = "" if self.call is None else self.call.obstacle
+        why = "" if self.info.sharded else seen or self.shield.obstacle
         if why:
-            self.skipped.note("passes of the doctor's own", why)
+            self.skipped.note(OWN_PASSES, why)
         return not why and not self.info.sharded
 
     @cached_property
@@ -197,9 +198,9 @@ class Exam(Watched):
         """The same with other random numbers."""
         return None if self.plain is None else self.logits(self.probe, seed=1)
 
-    def logits(self, call: Call | None, training: bool = False, seed: int = 0, inner: bool = False) -> Tensor | None:
-        """Logits of a call, of the core alone where it is `inner`, in float32; None where there are none."""
-        return self._found(find_logits, call, training, seed, inner)
+    def logits(self, call: Call | None, training: bool = False, seed: int = 0) -> Tensor | None:
+        """Logits of a call, in float32; None where there are none."""
+        return self._found(find_logits, call, training, seed)
 
     def logits_once(self, call: Call, training: bool = False) -> Tensor | None:
         """The same, those of the probe as they were computed before."""
@@ -211,15 +212,13 @@ class Exam(Watched):
         """What comes of a call, one number or more for each row, in float32."""
         return self._found(find_rows, call, training, 0)
 
-    def _found(
-        self, find: Callable[[Any], Tensor | None], call: Call | None, training: bool, seed: int, inner: bool = False
-    ) -> Any:
+    def _found(self, find: Callable[[Any], Tensor | None], call: Call | None, training: bool, seed: int) -> Any:
         if call is None or (self.refused and call is not self.probe):
             return None
         with self.skipped.noting("the forward pass"), undisturbed(self.shield):
             self.model.train(training)
             seeded(seed)
-            found = find(call.make(self.info.core if inner else self.model))
+            found = find(call.make(self.model))
             return None if found is None else found.detach().float()
         return None
 

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from limpid.doctor.calls import Call
 from limpid.doctor.description import moves, reach, scales
 from limpid.doctor.exam import Exam, Function, examine
@@ -64,6 +66,8 @@ class Examinations:
         if self.begun or self.info.shapeless:
             return
         self.begun = self.without_backward = True
+        if call.part is not None:  # others may follow in the same pass
+            return
         rules = [rule for rule in self.rules if not _needs_backward(rule)]
         self.asked = functions("before_first_step", rules)
         exam = self.exam(call=call)
@@ -78,31 +82,41 @@ class Examinations:
             self.due = record.number * FURTHER
             exam = self.exam(call=record.calls[0].detached(), seen_loss_gradients=_in_order(record), later=True)
             self._examine(exam, [rule for rule in self.rules if rule.again], record.number)
+        if not self.begun and record.number > self.recorder.first_step + 1 and not self.info.shapeless:
+            self.begun = True
+            self.skipped.note("model and batch", "neither the model nor a part of it was called with gradients")
+
+    def without_update(self, record: StepRecord) -> None:
+        """A step of a loop whose optimizer is not known: no update will tell that all parts were called."""
+        if self.without_backward and record.calls and record.calls[0].part is not None:
+            self._at_first_update(record)
 
     def _at_first_update(self, record: StepRecord) -> None:
-        norms = {
-            name: None if p.grad is None else float(local(p.grad).norm())
-            for name, p in self.info.parameters.items()
-            if p.grad is None or not p.grad.is_sparse
-        }
+        norms = {name: None if p.grad is None else _norm(p.grad) for name, p in self.info.parameters.items()}
         known = [norm for norm in norms.values() if norm is not None]
         if known and not any(known):  # a loss that is level here shows nothing of what lies behind it
             return
         self.without_backward = False
-        gradients, inner = _in_order(record), record.inner_called and not record.outer_called
+        gradients = _in_order(record)
         exam = self.exam(call=record.calls[0].detached(), seen_norms=norms, seen_loss_gradients=gradients)
         exam.own_backward = record.own_backward
         exam.arrived = record.arrived
         if gradients and copies(gradients[0]):
             with self.recorder.paused(), self.skipped.noting("the own token"):
-                self.history.own_token = own_token(exam, gradients[0], inner)
+                self.history.own_token = own_token(exam, gradients[0])
+        in_parts = record.calls[0].part is not None
+        without = [one for one in self.watched.optimizers if not any(p.grad is not None for p in _held(one))]
         later = [
             rule
             for rule in self.rules
-            if _needs_backward(rule) and (rule.at_first_update or not rule.functions.get("on_step"))
+            if (_needs_backward(rule) and (rule.at_first_update or not rule.functions.get("on_step")))
+            or (in_parts and not _needs_backward(rule))
+            if not (in_parts and without and _needs_backward(rule))  # another part's turn is still to come
         ]
         self._examine(exam, later, without=self.asked)
-        self._read_reach(exam, inner)
+        if in_parts:
+            self._read_order(exam)
+        self._read_reach(exam)
 
     def exam(self, **given: Any) -> Exam:
         """One examination of what is watched, with what was given beside it."""
@@ -129,8 +143,7 @@ class Examinations:
             stands = step or (None if first == 1 else first)  # a run that goes on: the step that it goes on with
             found = examine(exam, [f for f in functions("before_first_step", rules) if f not in without])
             self.add(finding if finding.step else dataclasses.replace(finding, step=stands) for finding in found)
-            for what, why in exam.skipped.items():
-                self.skipped.note(what, why)
+            self.skipped.take(exam.skipped)
 
     def _read_order(self, exam: Exam) -> None:
         """For the description: what becomes of outputs when rows stand elsewhere, where their passes were made."""
@@ -138,12 +151,20 @@ class Examinations:
             if "row_probe" in exam.__dict__ and exam.row_probe.plain is not None:
                 self.history.so_far.moved_with_order = exam.row_probe.elsewhere
 
-    def _read_reach(self, exam: Exam, inner: bool = False) -> None:
+    def _read_reach(self, exam: Exam) -> None:
         """For the description of the loop: which outputs read a token."""
         with self.recorder.paused(), self.skipped.noting("which outputs read a token"):
-            self.history.so_far.reach = reach(exam, inner)
-            self.history.so_far.moves = moves(exam, inner)
+            self.history.so_far.reach = reach(exam)
+            self.history.so_far.moves = moves(exam)
             self.history.so_far.scales = scales(exam)
+
+
+def _norm(gradient: Tensor) -> float:
+    return float((gradient.coalesce().values() if gradient.is_sparse else local(gradient)).norm())
+
+
+def _held(optimizer: Any) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _in_order(record: StepRecord) -> list[LossGradient]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -70,6 +70,28 @@ def is_assertion(error: BaseException | None) -> bool:
     return is_lost(error) and LOST[0] in str(error)
 
 
+OWN_PASSES = "passes of the doctor's own"
+"""What is not made where a pass cannot be made again, or would leave a trace."""
+NOT_EXAMINED = "not_examined.jsonl"
+"""What a run's folder keeps it in, beside findings.jsonl."""
+NAMED = 4
+"""Things with the same reason that are named; of more it is said how many."""
+
+
+def by_reason(skipped: Mapping[str, str]) -> dict[str, str]:
+    """What was not examined, by the reason: all that has the same in one phrase."""
+    reasons: dict[str, list[str]] = {}
+    for what, why in skipped.items():
+        reasons.setdefault(why, []).append(what)
+    more = {why: f" and {len(what) - NAMED} more" if len(what) > NAMED else "" for why, what in reasons.items()}
+    return {why: ", ".join(what[:NAMED]) + more[why] for why, what in reasons.items()}
+
+
+def not_examined(skipped: Mapping[str, str]) -> list[str]:
+    """The same in lines that a user reads."""
+    return [f"not examined: {what}, because: {why}" for why, what in by_reason(skipped).items()]
+
+
 MANY = 100
 """Errors after which the doctor stops watching: what fails at every step would only cost time."""
 
@@ -90,6 +112,13 @@ class Skipped(dict[str, str]):
     def note(self, what: str, why: str) -> None:
         if what not in self:
             self[what] = why
+            self.report(what, why)
+
+    def take(self, others: Mapping[str, str]) -> None:
+        """Note what an examination could not check; what has the same reason is reported together."""
+        new = {what: why for what, why in others.items() if what not in self}
+        self.update(new)
+        for why, what in by_reason(new).items():
             self.report(what, why)
 
     @contextlib.contextmanager

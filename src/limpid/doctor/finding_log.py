@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from limpid.doctor.finding import SEVERITIES, Finding
+from limpid.doctor.finding import NOT_EXAMINED, OWN_PASSES, SEVERITIES, Finding, not_examined
+from limpid.doctor.rule import Probe
 from limpid.doctor.rules import RULES
 from limpid.errors import CheckpointError
 from limpid.files import LineFile, explained
@@ -141,9 +143,17 @@ class FindingLog:
             self._say(f"doctor: there is no baseline at {path}: this run writes it, later ones are held against it")
 
     def skipped(self, what: str, why: str) -> None:
-        """Say what could not be done."""
-        if self.first:
-            self._say(f"doctor: not checked: {what}: {why}")
+        """Say what could not be examined, and keep it for whoever reads of the run later."""
+        if what == OWN_PASSES:
+            need = [rule.slug for rule in RULES.values() if Probe.FORWARD in rule.needs]
+            what = f"{what}, which {len(need)} rules need, {need[0]} and {need[1]} among them"
+        if not self.first:
+            return
+        if self.output is not None:
+            with self._never_breaking(), contextlib.closing(LineFile(self.output / NOT_EXAMINED)) as file:
+                file.write(json.dumps({"what": what, "why": why}, ensure_ascii=False))
+        for line in not_examined({what: why}):
+            self._say(f"doctor: {line}")
 
     def _report(self, finding: Finding) -> None:
         if self.output is not None:

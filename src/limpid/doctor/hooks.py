@@ -44,6 +44,7 @@ class Hooks:
     def __init__(self, listener: LoopListener) -> None:
         self.listener = listener
         self.undo: list[Callable[[], Any]] = []
+        self._told: set[int] = set()  # modules whose calls are told of
         listen(listener)
 
     def close(self) -> None:
@@ -54,14 +55,14 @@ class Hooks:
 
     def everything(self, watched: Watched) -> None:
         info = watched.info
-        self.model(info.outer, outer=True)
+        self.part(info.outer)
         if info.outer is not info.model:
             if not info.compiled:  # inside compiled code hooks would change what is compiled
-                self.model(info.model, outer=False)
-        elif info.core is not info.model:  # some trainers call a part of the module themselves, never the whole
-            self.model(info.core, outer=False)
+                self.part(info.model)
+        elif info.largest is not info.model:  # some trainers call a part of the module themselves, never the whole
+            self.part(info.largest)
         if not info.compiled:
-            for name, module in info.core.named_modules():
+            for name, module in info.largest.named_modules():
                 if isinstance(module, nn.RNNBase):
                     self.recurrence(name, module)
         if not info.sharded:
@@ -73,22 +74,26 @@ class Hooks:
         for scheduler in watched.schedulers:
             self.scheduler(scheduler)
 
-    def model(self, module: nn.Module, outer: bool) -> None:
+    def part(self, module: nn.Module) -> None:
+        """Report its calls, and what they return."""
+        if id(module) in self._told:
+            return
+        self._told.add(id(module))
         listener = self.listener
 
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            listener.on_forward(outer, args, kwargs)
+            listener.on_forward(module, args, kwargs)
 
         def after(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            listener.on_output(outer, output)
+            listener.on_output(module, output)
 
         compiled = getattr(module, "_compiled_call_impl", None)
         if compiled is not None:  # compiled in place: hooks would be traced, and change the compiled code
 
             def call(*args: Any, **kwargs: Any) -> Any:
-                listener.on_forward(outer, args, kwargs)
+                listener.on_forward(module, args, kwargs)
                 output = compiled(*args, **kwargs)
-                listener.on_output(outer, output)
+                listener.on_output(module, output)
                 return output
 
             module._compiled_call_impl = call

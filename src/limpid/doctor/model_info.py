@@ -1,9 +1,13 @@
-"""Names, roles and sizes of a model's parts, read from the module itself, however it is wrapped."""
+"""Names, roles and sizes of a model's parts, read from the module itself, however it is wrapped.
+
+Parameters are those of the whole; a table of tokens, a head, blocks and what is declared are those of what is called.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+OF_WHAT_IS_CALLED = (
+    *("embedding", "blocks", "blocks_are_parts", "config", "paddings", "translates"),
+    *("dropout_modules", "dropout_rate", "has_experts", "batch_norms"),
+)
+"""What is looked up anew where another part turns out to be called."""
 NORM_WORDS = ("norm", "ln_", ".ln", "layernorm", "rmsnorm")
 
 
@@ -61,6 +70,8 @@ class ModelInfo:
 
     def __init__(self, model: nn.Module) -> None:
         self.outer, self.model = model, unwrapped(model)
+        self._called: tuple[str, nn.Module] | None = None
+        self._calls: set[int] = set()  # what the loop has called
         for known in ("names", "embedding_names", "norm_gains"):
             getattr(self, known)  # found now: sharding swaps parameters during a pass
 
@@ -84,8 +95,42 @@ class ModelInfo:
         """Number of parameters."""
         return _size(self.parameters.values())
 
-    @cached_property
+    @property
+    def called(self) -> nn.Module:
+        """What the loop calls: the module itself, or a part of it, such as the model in a LightningModule."""
+        return self.model if self._called is None else self._called[1]
+
+    def is_called(self, module: nn.Module) -> None:
+        """The loop calls this; of several parts what holds them all is what is called."""
+        if id(module) in self._calls:
+            return
+        self._calls.add(id(module))
+        names = {id(one): name for name, one in self.model.named_modules()}
+        name = names.get(id(module), "")
+        if self._called is not None:
+            both = zip(name.split("."), self._called[0].split("."), strict=False)
+            shared = itertools.takewhile(lambda pair: pair[0] == pair[1], both)
+            name = ".".join(step for step, _ in shared)
+        if name != ("" if self._called is None else self._called[0]):
+            for role in OF_WHAT_IS_CALLED:
+                vars(self).pop(role, None)
+        self._called = name, self.model.get_submodule(name)
+
+    def name_of(self, module: nn.Module) -> str:
+        """What a part is called in the whole."""
+        return next((name for name, one in self.model.named_modules() if one is module), "") or type(module).__name__
+
+    def _parts(self) -> Iterator[tuple[str, nn.Module]]:
+        """What is called and its parts, by their names in the whole."""
+        return self.called.named_modules(prefix="" if self._called is None else self._called[0])
+
+    @property
     def core(self) -> nn.Module:
+        """The part that is called, or the one child that holds nearly all parameters, or the module itself."""
+        return self.largest if self.called is self.model else self.called
+
+    @cached_property
+    def largest(self) -> nn.Module:
         """The one child that holds nearly all parameters, or the module itself."""
         total = self.size
         for child in self.model.children():
@@ -113,7 +158,7 @@ class ModelInfo:
         """The token table: the embedding with the most rows but for those of positions, or a matrix named like one."""
         tables = [
             (name, weight)
-            for name, module in self.model.named_modules()
+            for name, module in self._parts()
             if isinstance(module, nn.Embedding) and (weight := weight_of(module)) is not None
         ]
         if not tables:
@@ -121,6 +166,7 @@ class ModelInfo:
                 (name.rsplit(".", 1)[0], parameter)
                 for name, parameter in self.parameters.items()
                 if parameter.ndim == 2
+                and id(parameter) in {id(one) for one in self.called.parameters()}
                 and any(word in name.lower() for word in ("tok", "wte", "embed"))
                 and "pos" not in name.lower()
             ]
@@ -158,7 +204,7 @@ class ModelInfo:
         """The last matrix with one row (or column) per word that is not the token table's module."""
         table = self.embedding
         head = None
-        for name, module in self.model.named_modules():
+        for name, module in self._parts():
             weight = weight_of(module)
             if weight is None or weight.ndim != 2 or isinstance(module, nn.Embedding):
                 continue
@@ -182,7 +228,7 @@ class ModelInfo:
     def blocks(self) -> list[tuple[str, nn.Module]]:
         """The repeated part: the longest list of modules of one class."""
         best: list[tuple[str, nn.Module]] = []
-        for name, module in self.model.named_modules():
+        for name, module in self._parts():
             if isinstance(module, nn.ModuleList | nn.Sequential):
                 children = list(module.named_children())
                 kinds = {type(child) for _, child in children}
@@ -225,8 +271,8 @@ class ModelInfo:
 
     @cached_property
     def config(self) -> Any:
-        """The model's own configuration, where it has one."""
-        return getattr(self.model, "config", None)
+        """The own configuration of what is called, or of the whole, where it has one."""
+        return getattr(self.called, "config", None) or getattr(self.model, "config", None)
 
     def declared(self, *names: str) -> Any:
         """The first of these that the configuration has."""
@@ -240,7 +286,7 @@ class ModelInfo:
     def paddings(self) -> set[int]:
         """Ids that the configuration or a table calls padding, or pads with: the end of text."""
         declared = [self.declared(name) for name in ("pad_token_id", "eos_token_id")]
-        tables = [m.padding_idx for m in self.model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+        tables = [m.padding_idx for m in self.called.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
         ids = [one for value in declared for one in (value if isinstance(value, list | tuple) else [value])]
         return {one for one in (*ids, *tables) if isinstance(one, int)}
 
@@ -252,10 +298,10 @@ class ModelInfo:
     @property
     def is_decoder(self) -> bool:
         """Whether the model calls itself one that predicts the next token, by an attribute or by its name."""
-        declared = getattr(self.model, "is_decoder", None)
+        declared = getattr(self.called, "is_decoder", None)
         if isinstance(declared, bool):
             return declared
-        kind = type(self.model).__name__.lower()
+        kind = type(self.called).__name__.lower()
         named = any(word in kind for word in ("causallm", "lmhead", "gpt", "llama"))
         return named and not any(word in kind for word in ("masked", "bert", "encoder"))
 
@@ -263,7 +309,7 @@ class ModelInfo:
     def dropout_modules(self) -> list[tuple[str, nn.Module]]:
         """Modules that drop with a probability above 0."""
         modules = []
-        for name, module in self.model.named_modules():
+        for name, module in self._parts():
             if "drop" in type(module).__name__.lower():
                 rate = max(_drop_rates(module), default=0.0)
                 if rate > 0:
@@ -281,13 +327,11 @@ class ModelInfo:
     @cached_property
     def has_experts(self) -> bool:
         """Whether rows may compete for experts with a capacity."""
-        return any("expert" in name or "router" in name for name, _ in self.model.named_modules())
+        return any("expert" in name or "router" in name for name, _ in self._parts())
 
     @cached_property
     def batch_norms(self) -> list[str]:
-        return [
-            name for name, module in self.model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)
-        ]
+        return [name for name, module in self._parts() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
     @property
     def norms_of_the_batch(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, find_logits, find_rows
@@ -23,6 +23,7 @@ from limpid.doctor.finding import Skipped
 from limpid.doctor.history import History
 from limpid.doctor.levels import LogitLevel
 from limpid.doctor.loss_gradient import read_call
+from limpid.doctor.pass_of_parts import PassOfParts
 from limpid.doctor.rule import Probe
 from limpid.doctor.rules.loss_arguments import PROBABILITY
 from limpid.doctor.step_record import StepRecord
@@ -77,6 +78,8 @@ class PassRecorder(abc.ABC):
         self._attention: AttentionProbe | None = None
         self._layers: LayerProbe | None = None
         self._inside = False  # a forward pass with gradients
+        self.runs: nn.Module | None = None  # what the loop has called and has not returned, of what is hooked
+        self._parts = PassOfParts(watched.info)
         self._depth = 0  # of backward passes: checkpointing makes one inside another
         self._loss_from: int | None = None  # thread whose next loss is looked at
 
@@ -106,24 +109,31 @@ class PassRecorder(abc.ABC):
         if self._attention is not None:
             watching, self._attention = self._attention, None
             watching.__exit__(None, None, None)
-            self.record.attentions = watching.attentions
+            self.record.attentions = [*self.record.attentions, *watching.attentions]
 
-    def on_output(self, outer: bool, output: Any) -> None:
-        if not outer and self.record.outer_called:  # of a part of the model: its pass goes on
+    def on_output(self, module: nn.Module, output: Any) -> None:
+        if self.is_paused or self.runs is not module:  # of a part of what was called: its pass goes on
             return
+        self.runs = None
         self._inside = False
         layers = self._layers
         self.leave_attention()
         if layers is not None:
             self.record.breaches += layers.ended(output)
-        self._look_at_output(outer, output)
+        self._look_at_output(module, output)
 
     @guarded
-    def _look_at_output(self, outer: bool, output: Any) -> None:
+    def _look_at_output(self, module: nn.Module, output: Any) -> None:
         record = self.record
-        if self.gradients_on and (outer or not record.outer_called):
+        if self.gradients_on:
             self.history.so_far.states.gave(output)
-        if (not outer and record.outer_called) or not record.calls or not (record.sampled or record.read):
+        if not record.calls:
+            return
+        if self._parts:
+            record.calls[-1], comes_of_it = self._parts.gave(record.calls[-1], module, output)
+            if not comes_of_it or not self.gradients_on:
+                return
+        if not (record.sampled or record.read):
             return
         if record.level is None and Probe.LOGIT_LEVEL in self.probes:
             record.level = LogitLevel.of_output(output)
@@ -153,7 +163,7 @@ class PassRecorder(abc.ABC):
     def _read_gradient(self, record: StepRecord, logits: Tensor) -> None:
         """The loss's formula, from the gradient of the logits in the backward pass."""
         index, kept, slot, call = len(record.calls) - 1, logits.detach(), logits.output_nr, record.calls[-1]
-        translates = self.watched.info.translates
+        translates, parts = self.watched.info.translates, bool(self._parts)
 
         def back(gradients: tuple[Tensor | None, ...]) -> None:
             gradient = gradients[slot] if slot < len(gradients) else None
@@ -161,7 +171,8 @@ class PassRecorder(abc.ABC):
                 return
             with self.skipped.noting("reading"), torch.no_grad():
                 reading = read_call(kept, gradient, call, translates, ROOM)
-                if reading is not None:
+                known = parts and index in record.loss_gradients  # of several parts the last is read first
+                if reading is not None and not known:
                     record.loss_gradients[index] = reading
                     (record.asides.discard if self._depth else record.asides.add)(index)
 

@@ -5,12 +5,13 @@ Needs no torch.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from limpid.doctor.finding import SEVERITIES, Finding, finding_from
+from limpid.doctor.finding import NOT_EXAMINED, SEVERITIES, Finding, finding_from
 from limpid.doctor.finding_log import as_choices, ranked, when
 from limpid.doctor.logs import read_record
 from limpid.doctor.logs.table import Curves
@@ -78,7 +79,7 @@ def examine(what: str, *, as_json: bool, console: Console) -> int:
         findings = ranked([*(_recorded(path, curves) if watched else ()), *diagnose(curves)])
     skipped = unchecked(curves)
     if watched:
-        skipped = {name: why for name, why in skipped.items() if name in WATCHED_TOO}
+        skipped = {name: why for name, why in skipped.items() if name in WATCHED_TOO} | _not_examined(path)
     if as_json:
         say_json(document(str(path), curves.kind, len(curves.steps), findings, skipped, curves.notes))
         return exit_code(findings)
@@ -124,6 +125,17 @@ def _recorded(path: Path, curves: Curves) -> list[Finding]:
             continue
         said[finding.rule] = finding
     return list(said.values())
+
+
+def _not_examined(path: Path) -> dict[str, str]:
+    """What the doctor could not examine while the run trained, and why."""
+    file = path / NOT_EXAMINED
+    found: dict[str, str] = {}
+    for line in file.read_bytes().splitlines() if file.is_file() else ():
+        with contextlib.suppress(*MALFORMED):  # the last line of a killed run may be cut short
+            entry = json.loads(line)
+            found[str(entry["what"])] = str(entry["why"])
+    return found
 
 
 # printed

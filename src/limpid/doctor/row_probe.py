@@ -57,7 +57,7 @@ class RowProbe:
         if call is None or not self.exam.may_call or self.exam.info.translates:
             return None
         call = call.without_loss()
-        given = [v for v in [*call.args, *call.kwargs.values()] if isinstance(v, Tensor) and v.ndim]
+        given = [value for value in call.given if value.ndim]
         count = len(given[0]) if given and not given[0].is_sparse else 0
         square = any(list(value.shape).count(count) > 1 for value in given if value.is_floating_point())  # of a graph
         return None if count < 3 or square or not all(len(v) == count for v in given) else (call, count)
@@ -107,7 +107,7 @@ class RowProbe:
             rows = isinstance(value, Tensor) and value.ndim and len(value) == count
             return change(value[: self.count]) if rows else value
 
-        made = Call(tuple(map(other, call.args)), {name: other(v) for name, v in call.kwargs.items()}, call.names)
+        made = call.mapped(other)
         with self.skipped.noting("a pass"), undisturbed(self.exam.shield):
             self.exam.model.eval()
             for _ in range(passes):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.baseline.file import WRITTEN
@@ -21,6 +22,7 @@ from limpid.doctor.finding import Skipped
 from limpid.doctor.history import History
 from limpid.doctor.loop_facts import EARLY, facts_of
 from limpid.doctor.micro_batches import micro_batches
+from limpid.doctor.model_info import unwrapped
 from limpid.doctor.pass_recorder import Judge, guarded
 from limpid.doctor.rule import Probe
 from limpid.doctor.sampling import Sampling, Votes
@@ -62,6 +64,8 @@ class StepRecorder(UpdateRecorder):
 
     def next_step(self) -> None:
         number = self.steps + 1
+        self.runs = None
+        self._parts.end()
         age = number - self.first_step + 1
         self.record = StepRecord(number, copies=HostCopies(self.record.copies))
         spacing = next(spacing for last, spacing in SPACING if age <= last)
@@ -136,35 +140,45 @@ class StepRecorder(UpdateRecorder):
     # what hooks report
 
     @guarded
-    def on_forward(self, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def on_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         info = self.watched.info
+        outer = module is info.outer
+        if self.runs not in (None, module) or (self._depth and not outer):  # of what runs, or made again for gradients
+            return
         if not self.gradients_on:
-            if outer:
-                self._trail.evaluates()
-                self.history.so_far.kept.evaluates()
-                self.history.passes.add(info.model.training)
-                call = Call.to(info.model, args, kwargs)
-                self._sampling.passed(call.ids)
-                self.history.so_far.evaluations.passed(call, info.model.training, self.history.rows)
-            if outer and self.steps and info.model.training and info.dropout_rate > 0:
-                self.history.random_evaluations += self._votes.passed(args, kwargs)
+            if outer or module is info.called:
+                self._evaluates(Call.to(info.model, args, kwargs, None if outer else unwrapped(module)))
             return
         self._votes.ended()
-        if outer and self._never_reported:
+        if self._never_reported and (outer or not self.record.outer_called):
             self.end()
         record = self.record
         if outer:
-            self.history.passes.trained()
             record.outer_called = True
         else:
             record.inner_called = True
         if not outer and record.outer_called:
             return
+        called = unwrapped(module)
+        part = None if called is info.model else called
+        if part is not None and self._parts.is_no_part(module):
+            return
+        self.runs = module
+        if part is not None and self._parts.goes_on(module, args, kwargs):
+            if not self._parts.is_aside:
+                self._look_inside(record, record.calls[-1])
+            return
+        if part is None:
+            self._parts.end()
+        elif not self._parts.begins(module):
+            return
+        info.is_called(called)
+        self.history.passes.trained()
         if record.number == self.first_step and not record.calls and not info.shapeless:
             self.history.began_fresh = looks_fresh(info)
         if Probe.WEIGHTS_KEPT in self.probes and not record.calls and not record.updated:
             self._compare_weights(record)
-        call = Call.to(info.model, args, kwargs)
+        call = Call.to(info.model, args, kwargs, part)
         self.judge.called(call)
         record.events.append("forward")
         record.calls.append(call)
@@ -174,6 +188,22 @@ class StepRecorder(UpdateRecorder):
             record.rng.append(random_state(info.device))
             kind = info.device.type
             record.autocast.append(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None)
+        self._look_inside(record, call)
+
+    def _evaluates(self, call: Call) -> None:
+        """A pass without gradients."""
+        training = self.watched.info.called.training
+        self._trail.evaluates()
+        self.history.so_far.kept.evaluates()
+        self.history.passes.add(training)
+        self._sampling.passed(call.ids)
+        self.history.so_far.evaluations.passed(call, training, self.history.rows)
+        if self.steps and training and self.watched.info.dropout_rate > 0:
+            self.history.random_evaluations += self._votes.passed(call.args, call.kwargs)
+
+    def _look_inside(self, record: StepRecord, call: Call) -> None:
+        """Watch the first pass of a step, function by function."""
+        info = self.watched.info
         if record.sampled and len(record.calls) == 1 and not info.compiled and not info.sharded:
             self.leave_attention()
             self._loss_from = threading.get_ident()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,7 +31,4 @@ def outputs_of(exam: Exam, call: Call, table: Tensor, rows: Tensor, training: bo
         same = isinstance(value, torch.Tensor) and value.shape == table.shape and torch.equal(value.detach(), table)
         return rows if same else value
 
-    other = dataclasses.replace(
-        call, args=tuple(map(put, call.args)), kwargs={name: put(value) for name, value in call.kwargs.items()}
-    )
-    return exam.output(other, training)
+    return exam.output(call.mapped(put), training)

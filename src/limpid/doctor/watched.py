@@ -57,7 +57,7 @@ class Watched:
     @cached_property
     def chat_form(self) -> ChatForm:
         """How the model is talked to, as far as its tokenizer or its own configurations say."""
-        generation = getattr(self.info.model, "generation_config", None)
+        generation = getattr(self.info.called, "generation_config", None)
         declared = self.info.declared("eos_token_id"), getattr(generation, "eos_token_id", None)
         return ChatForm(self.tokenizer, declared)
 

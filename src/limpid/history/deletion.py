@@ -19,6 +19,7 @@ from limpid.terminal import say
 WRITTEN = {
     "config.toml", *TOKENIZER_FILES, MANIFEST, "own.json", "batches", "adapter",
     "metrics.jsonl", "micro_batches.jsonl", "ledger.jsonl", "findings.jsonl",
+    "not_examined.jsonl",
     "samples.jsonl", "trackers.json", "wandb",
     "checkpoints", "model", "steps", "inspect", "evaluate", "tensorboard", "curves.png", FILE, LOCK, STARTING,
     "metrics.jsonl.unreadable", "micro_batches.jsonl.unreadable", "ledger.jsonl.unreadable",

@@ -47,9 +47,9 @@ def test_pieces_of_texts(shuffled: bool, on: str) -> None:
     assert "the row at its place in the batch before in" in model
     assert on in model
     assert ("in 100% of" in model) is not shuffled
-    assert "the model as a whole is not called, its parts are" in data
-    assert "in the batch, tokens: 8 × 7, int64" in data
-    assert "weights at the first pass" not in model
+    assert "the model as a whole is not called, its parts are: tokens, core, head" in data
+    assert "input: 8 × 6, int64" in data
+    assert "weights at the first pass: as they were drawn" in model
 
 
 def test_states_whose_rows_are_mixed() -> None:

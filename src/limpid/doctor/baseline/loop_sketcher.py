@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from limpid.doctor.baseline import module_calls, trail
 from limpid.doctor.baseline.file import Baseline
-from limpid.doctor.baseline.sketcher import StepSketcher, is_compiled, states_of_random, tensors_of
+from limpid.doctor.baseline.sketcher import StepSketcher, is_compiled, is_pass, states_of_random, tensors_of
 from limpid.doctor.baseline.trail import Line
 from limpid.doctor.loop_listener import LoopListener
 
@@ -64,7 +64,7 @@ class LoopSketcher:
         self.sketcher = StepSketcher(self.watched) if sketched else None
         if not sketched:
             module_calls.leave(self)
-        self.inside: bool | None = None  # of a pass: whether it is of the outer model
+        self.inside: nn.Module | None = None  # what runs, of what is told of as a pass
         self.depth = 0  # of backward passes
         self.updated = self.stands_for_all = False
         self.least = 0  # of the digests of passes
@@ -120,12 +120,12 @@ class LoopSketcher:
         return self.sketcher
 
     @unseen
-    def on_forward(self, learns: bool, outer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not learns or self.depth or self.inside is not None:
+    def on_forward(self, learns: bool, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not learns or self.depth or self.inside is not None or not is_pass(self.watched.info, module):
             return
         if self.updated:
             self.finish(self._record)
-        self.inside = outer
+        self.inside = module
         line, info = self.line, self.watched.info
         if not line.passes:
             line.random, line.start = states_of_random(), trail.of_weights(info)
@@ -146,8 +146,8 @@ class LoopSketcher:
         return record if record.number == self.number else None
 
     @unseen
-    def on_output(self, learns: bool, outer: bool, output: Any) -> None:
-        if self.inside is not outer:
+    def on_output(self, learns: bool, module: nn.Module, output: Any) -> None:
+        if self.inside is not module:
             return
         self.inside = None
         if self.stands_for_all:

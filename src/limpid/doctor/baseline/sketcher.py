@@ -32,6 +32,11 @@ PRECISIONS = {"high": 2.0**-10, "medium": 2.0**-7}
 """Spacing of what float32 products are computed in where torch was told so: TF32, bfloat16."""
 
 
+def is_pass(info: ModelInfo, module: nn.Module) -> bool:
+    """Whether a call of this is told of as a pass; of other parts each is sketched as it is called."""
+    return module in (info.outer, info.model, info.largest)
+
+
 class StepSketcher:
     """One step, from its first forward pass on."""
 
@@ -107,7 +112,7 @@ class StepSketcher:
     def before_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Known | None:
         """A module is called: inside of a pass of the whole model, or by the loop itself."""
         if not self.inside and not self._depth:
-            if id(module) not in self.modules or module in (self.info.outer, self.info.model, self.info.core):
+            if id(module) not in self.modules or is_pass(self.info, module):
                 return None  # of others; or told of as a pass
             if not self.in_parts:
                 self.in_parts = True

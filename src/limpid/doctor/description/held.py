@@ -105,7 +105,8 @@ def found(info: ModelInfo) -> list[Held]:
     """Models of its class that do not learn or began as copies, averages of torch's, frozen parts like others."""
     core = info.core
     own = list(core.parameters())
-    copies = [one for one in copies_of(core) if _has_a_role(one, own)]
+    inside = {id(one) for one in info.model.modules()}  # told of below, as a part
+    copies = [one for one in copies_of(core) if id(one) not in inside and _has_a_role(one, own)]
     models = [Held("another model of its class is held", weakref.ref(one), weakref.ref(core)) for one in copies]
     averages = [one for one in gc.get_objects() if type(one) is AveragedModel and _alike(one.module, core)]
     models += [Held("an average of it is held", weakref.ref(one.module), weakref.ref(core)) for one in averages]

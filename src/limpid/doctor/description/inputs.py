@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.calls import MASK_NAMES
-from limpid.doctor.description.others import named
 from limpid.doctor.description.rows import rows as rows_of
 from limpid.doctor.description.words import counted, format_of, listed, number, share
 
@@ -40,8 +39,10 @@ def inputs(watched: Watched, record: StepRecord, history: History) -> Iterator[s
         return
     also = f"; of {counted(aside, 'other')} nothing reaches the update" if aside else ""
     yield f"{counted(len(calls), 'forward pass', 'forward passes')} with gradients make an update{also}"
-    inner = record.inner_called and not record.outer_called
-    for name, tensor in named(watched.info, calls[0], inner).tensors.items():
+    if calls[0].part is not None:
+        parts = [watched.info.name_of(one) for one in calls[0].own_parts]
+        yield f"the model as a whole is not called, its parts are: {listed(parts, 8)}"
+    for name, tensor in calls[0].tensors.items():
         if tensor.numel():
             yield f"{name}: {_tensor(name, tensor.detach())}"
     yield from _hidden(calls[0])

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from limpid.doctor.calls import LABEL_NAMES, MASK_NAMES, find_rows, parameters_of
+from limpid.doctor.calls import LABEL_NAMES, MASK_NAMES, find_rows
 from limpid.doctor.description.words import number
 from limpid.doctor.undisturbed import seeded, undisturbed
 
 if TYPE_CHECKING:
     from limpid.doctor.calls import Call
     from limpid.doctor.exam import Exam
-    from limpid.doctor.model_info import ModelInfo
 
 MOST = 4
 """Inputs that are tried, a forward pass each."""
@@ -50,37 +49,31 @@ class Moves:
         return f"{what} in row 0 moves {which} of the {number(self.places)} outputs of row 0{elsewhere}"
 
 
-def moves(exam: Exam, inner: bool = False) -> tuple[Moves, ...]:
-    """Measured on a few rows, or on all where the model takes no fewer; of its core, where the loop calls that."""
-    few, all_rows = exam.few_rows, exam.usual_call
-    if few is None or all_rows is None or exam.info.translates:
+def moves(exam: Exam) -> tuple[Moves, ...]:
+    """Measured on a few rows, or on all where the model takes no fewer."""
+    usual, whole = exam.few_rows, exam.usual_call
+    if usual is None or whole is None or exam.info.translates:
         return ()
-    usual, whole = (named(exam.info, one, inner) for one in (few, all_rows))
     tokens = usual.ids
     told = {*LABEL_NAMES, *MASK_NAMES}  # what a mask hides is told with the tokens
     tried = [name for name, one in usual.tensors.items() if one is not tokens and one.ndim and name not in told]
     if not tried or (tokens is None and len(tried) == 1):
         return ()
     for call in (usual, whole):
-        base = outputs(exam, call.without_loss(), inner, find_rows)
+        base = outputs(exam, call.without_loss(), find_rows)
         if base is not None:
-            found = (_moved(exam, call.without_loss(), name, base, inner) for name in tried[:MOST])
+            found = (_moved(exam, call.without_loss(), name, base) for name in tried[:MOST])
             return tuple(one for one in found if one is not None)
     return ()
 
 
-def named(info: ModelInfo, call: Call, inner: bool) -> Call:
-    """A call of the core with the names that the core's forward gives its arguments."""
-    return replace(call, names=parameters_of(info.core)[: len(call.args)]) if inner else call
-
-
-def outputs(exam: Exam, call: Call, inner: bool, find: Callable[[Any], Tensor | None]) -> Tensor | None:
+def outputs(exam: Exam, call: Call, find: Callable[[Any], Tensor | None]) -> Tensor | None:
     """Of a pass in evaluation mode; None where the model does not take such a call."""
     try:
         with undisturbed(exam.shield):
             exam.model.eval()
             seeded()
-            found = find(call.make(exam.info.core if inner else exam.model))
+            found = find(call.make(exam.model))
             return None if found is None or found.ndim < 1 else found.detach()
     except (RuntimeError, ValueError, IndexError, TypeError):
         return None
@@ -92,7 +85,7 @@ def far(one: Tensor, other: Tensor) -> Tensor:
     return (one.float() - other.float()).abs().nan_to_num(0.0) > unit
 
 
-def _moved(exam: Exam, call: Call, name: str, base: Tensor, inner: bool) -> Moves | None:
+def _moved(exam: Exam, call: Call, name: str, base: Tensor) -> Moves | None:
     given = call.tensors[name]
     if (
         given.layout != torch.strided
@@ -105,10 +98,7 @@ def _moved(exam: Exam, call: Call, name: str, base: Tensor, inner: bool) -> Move
     other, at = _other(given, call.ids)
     if other is None:
         return None
-    positional = list(call.names or map(str, range(len(call.args))))[: len(call.args)]
-    args = tuple(other if n == name else one for n, one in zip(positional, call.args, strict=True))
-    kwargs = {key: other if key == name else one for key, one in call.kwargs.items()}
-    now = outputs(exam, replace(call, args=args, kwargs=kwargs), inner, find_rows)
+    now = outputs(exam, call.mapped(lambda value: other if value is given else value), find_rows)
     if now is None or now.shape != base.shape:
         return None
     moved = far(base, now)

@@ -49,23 +49,22 @@ class Reach:
         return f"the outputs at {span} of {number(self.positions)}{gaps}, {rows}"
 
 
-def reach(exam: Exam, inner: bool = False) -> Reach | None:
-    """Measured on the batch that the exam has; of the model's core, where the loop calls that."""
+def reach(exam: Exam) -> Reach | None:
+    """Measured on the batch that the exam has."""
     call = exam.probe
-    refused = call is not None and (exam.plain if not inner else outputs(exam, call, inner, find_logits)) is None
-    if refused and exam.usual_call is not None:
+    if call is not None and exam.plain is None and exam.usual_call is not None:
         call = exam.usual_call.without_loss()  # it takes no fewer rows
     if call is None or call.ids is None or call.ids.shape[1] < 3:
         return None
     ids, at = call.ids, call.ids.shape[1] // 2
     changed = ids.clone()
     changed[0, at] = exam.other_ids(ids)[0, at]
-    far = _moved(exam, call, changed, inner)
+    far = _moved(exam, call, changed)
     placed = far is not None and far.ndim == 2
     padding_seen = None
     if call.mask is not None and call.mask.shape == ids.shape and bool((call.mask == 0).any()):
         hidden = call.mask == 0
-        beyond = _moved(exam, call, torch.where(hidden, exam.other_ids(ids), ids), inner)
+        beyond = _moved(exam, call, torch.where(hidden, exam.other_ids(ids), ids))
         if beyond is not None:
             padding_seen = bool((beyond[~hidden] if beyond.shape == ids.shape else beyond).any())
     others = () if far is None else tuple(r for r in range(1, len(far)) if bool(far[r].any()))
@@ -75,14 +74,14 @@ def reach(exam: Exam, inner: bool = False) -> Reach | None:
     return Reach(at, far.shape[1], moved, others != (), others, padding_seen)
 
 
-def _moved(exam: Exam, call: Call, ids: Tensor, inner: bool) -> Tensor | None:
+def _moved(exam: Exam, call: Call, ids: Tensor) -> Tensor | None:
     """Which outputs, (row, position) or (row,), move beyond rounding when the model is given other tokens."""
-    if call is exam.probe and not inner:
+    if call is exam.probe:
         first, second = exam.logits_once(call), exam.logits(call.with_ids(ids, call.ids))
     else:
-        first, second = (outputs(exam, one, inner, find_logits) for one in (call, call.with_ids(ids, call.ids)))
+        first, second = (outputs(exam, one, find_logits) for one in (call, call.with_ids(ids, call.ids)))
     if first is None or second is None or first.shape != second.shape or first.ndim < 2 or len(first) != len(ids):
         return None
-    if call is exam.probe and not inner:
+    if call is exam.probe:
         return (first - second).abs().nan_to_num(0.0).amax(-1) > exam.rounding
     return far(first, second).any(-1)

@@ -150,7 +150,7 @@ def replay(recorded: RecordedPass, backward: bool = True) -> ReplayResult:
         searching = NonFiniteSearch(lambda: stack[-1] if stack else "model")
         with searching, _format(recorded):
             own = {} if recorded.weights is None else _leaves(recorded.weights, model, backward)
-            output = functional_call(model, own, call.args, call.kwargs) if own else call.make(model)
+            output = functional_call(_Made(model, call), own, ()) if own else call.make(model)
             logits = find_logits(output)
             finite = logits is None or bool(torch.isfinite(logits).all())
             if searching.origin is None:
@@ -210,10 +210,21 @@ def _wide(value: Any) -> Any:
     return torch.float32 if isinstance(value, torch.dtype) and value in HALVES else value
 
 
+class _Made(nn.Module):
+    """A call of a model or its parts, as a module without inputs."""
+
+    def __init__(self, model: nn.Module, call: Call) -> None:
+        super().__init__()
+        self.model, self.call = model, call
+
+    def forward(self) -> Any:
+        return self.call.make(self.model)
+
+
 def _leaves(weights: dict[str, Tensor], model: nn.Module, gradients: bool) -> dict[str, Tensor]:
-    """Weights that take gradients where the model's own do."""
+    """Weights that take gradients where the model's own do, by their names in `_Made`."""
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    return {name: w.detach().requires_grad_(gradients and name in trained) for name, w in weights.items()}
+    return {f"model.{name}": w.detach().requires_grad_(gradients and name in trained) for name, w in weights.items()}
 
 
 def _plain_loss(output: Any, call: Call, micro: Micro | None) -> Tensor | None:

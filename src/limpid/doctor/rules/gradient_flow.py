@@ -81,7 +81,9 @@ GRADIENT_VANISHES = Rule(
 @before_first_step(MODULE_NEVER_CALLED, GRADIENT_CUT)
 def gradients_arrive(exam: Exam) -> Iterator[Finding]:
     """Tell apart what is unused, what is cut off, and what is 0 for a reason."""
-    trained = {name: p for name, p in exam.info.parameters.items() if p.requires_grad}
+    parts = [] if exam.call is None else exam.call.own_parts  # others have passes of their own
+    in_pass = {id(p) for part in parts for p in part.parameters()}
+    trained = {n: p for n, p in exam.info.parameters.items() if p.requires_grad and (not parts or id(p) in in_pass)}
     trained = {name: p for name, p in trained.items() if p.grad is not None or id(p) not in exam.arrived}
     flow, norms = exam.flow, exam.gradient_norms
     if not trained or flow is None:

@@ -131,10 +131,10 @@ def copies(gradient: LossGradient) -> bool:
     return count >= ENOUGH and own >= NEAR_ALL > gradient.match(1)[0]
 
 
-def own_token(exam: Exam, gradient: LossGradient, inner: bool = False) -> tuple[bool, bool, bool] | None:
+def own_token(exam: Exam, gradient: LossGradient) -> tuple[bool, bool, bool] | None:
     """Whether outputs depend on the input token at their own position, later and earlier ones; None where unknown.
 
-    `inner`: whether the loop calls the core of the model alone. A decoder's own tokens are those beside the gradient.
+    A decoder's own tokens are those beside the gradient.
     """
     call = exam.usual_call
     if call is None or gradient.ids is None or not exam.may_call:
@@ -146,7 +146,7 @@ def own_token(exam: Exam, gradient: LossGradient, inner: bool = False) -> tuple[
     middle = ids.shape[1] // 2
     changed = ids.clone()
     changed[:, middle] = exam.other_ids(ids)[:, middle]
-    first, again, other = (exam.logits(c, inner=inner) for c in (call, call, call.with_ids(changed, instead=ids)))
+    first, again, other = (exam.logits(c) for c in (call, call, call.with_ids(changed, instead=ids)))
     if first is None or again is None or other is None or first.shape[:-1] != ids.shape or first.ne(again).any():
         return None
     moved = (other != first).any(-1)

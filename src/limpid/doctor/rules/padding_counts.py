@@ -120,8 +120,8 @@ def _counted(
     masked = call.mask is not None and not bool(call.mask.bool().all())
     from_padding = left and call.positions is None and any(map(exam.info.of_positions, exam.info.parameters))
     small = moved < PADDING_COUNTS["spread"] * spread
-    little = not takes_mask(exam.model) and small
-    declared = takes_mask(exam.model) and exam.info.declared("pad_token_id") == token
+    little = not takes_mask(exam.info.called) and small
+    declared = takes_mask(exam.info.called) and exam.info.declared("pad_token_id") == token
     told = "though its mask hides it" if masked else "and no mask hides it"
     return PADDING_COUNTS.finding(
         severity="notice" if from_padding or little or exam.info.has_experts else "fault" if masked else "warning",
