@@ -154,9 +154,9 @@ class Examinations:
     def _read_reach(self, exam: Exam) -> None:
         """For the description of the loop: which outputs read a token."""
         with self.recorder.paused(), self.skipped.noting("which outputs read a token"):
-            self.history.so_far.reach = reach(exam)
+            with scales(self.info) as self.history.so_far.scales:
+                self.history.so_far.reach = reach(exam)
             self.history.so_far.moves = moves(exam)
-            self.history.so_far.scales = scales(exam)
 
 
 def _norm(gradient: Tensor) -> float:

@@ -34,15 +34,13 @@ class Flow:
     first_is_norm: bool = False  # whether what comes first in it is a norm
     silent: list[str] = field(default_factory=list)  # modules whose output is all 0, though their input is not
     one_row: set[str] = field(default_factory=set)  # tables looked up at many positions, at one and the same row
-    given_by_tables: dict[str, float] = field(default_factory=dict)  # root mean square of what each table gives
-    given_to_first_block: float | None = None  # of what the first block is given
 
 
 def flow(info: ModelInfo, shield: Shield, call: Call) -> Flow:
     """Watch one forward pass, in training mode with gradients on."""
     seen = Flow()
     handles = []
-    blocks, first = dict(info.blocks), next((name for name, _ in info.blocks), None)
+    blocks = dict(info.blocks)
     leaves: list[str] = []
 
     def hook(name: str) -> Any:
@@ -59,12 +57,8 @@ def flow(info: ModelInfo, shield: Shield, call: Call) -> Flow:
             made = output[0] if isinstance(output, tuple | list) and output else output
             if not isinstance(made, Tensor) or not made.is_floating_point():
                 return
-            if isinstance(module, nn.Embedding):
-                seen.given_by_tables[name] = float(made.detach().float().square().mean().sqrt())
             if given is not None and not bool(made.detach().any()) and bool(given.detach().any()):
                 seen.silent.append(name)
-            if name == first and given is not None:
-                seen.given_to_first_block = float(given.detach().float().square().mean().sqrt())
             if name in blocks and given is not None and given.shape == made.shape:
                 x, y = given.detach().float().flatten(0, -2), made.detach().float().flatten(0, -2)
                 seen.cosine[name] = float(torch.nn.functional.cosine_similarity(x, y, dim=-1).mean())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -131,3 +132,27 @@ def test_places_that_begin_anew() -> None:
             doctor.step(loss)
     assert doctor.description is not None
     assert "position_ids run from 0 to 7 and begin anew within rows 4 times" in doctor.description.of("data")
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_part_of_the_loss_that_counts_padding(masked: bool) -> None:
+    torch.manual_seed(0)
+    model = Decoder()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(2):
+            ids, mask = padded()
+            said = model(ids)
+            targets = ids.roll(-1, 1).masked_fill(mask.roll(-1, 1) == 0, -100)
+            targets[:, -1] = -100
+            level = said.logsumexp(-1).square()
+            loss = F.cross_entropy(said.flatten(0, 1), targets.flatten(), ignore_index=-100)
+            loss = loss + 0.01 * (level[mask == 1] if masked else level).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, {"ids": ids, "mask": mask})
+    assert dict(doctor.skipped) == {}
+    assert doctor.description is not None
+    told = "\n".join(doctor.description.of("gradient"))
+    assert ("tokens.weight learns by padding: its rows 0 have a gradient" in told) is not masked

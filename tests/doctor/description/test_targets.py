@@ -46,6 +46,13 @@ def test_probabilities_beside_the_labels(by: str, turned: bool) -> None:
     assert "(0.93), " in told
 
 
+@pytest.mark.parametrize("counts", ["from 0", "from 1"])
+def test_classes_that_are_never_taught(counts: str) -> None:
+    """Labels that count from 1 leave out the first of so many classes."""
+    told = page(lambda model, x, y: F.cross_entropy(model(x), (y + (counts == "from 1")).clamp(max=2)))
+    assert ("never taught, in 72 labels: class 0" in told) is (counts == "from 1")
+
+
 @pytest.mark.parametrize("sorts", [False, True])
 def test_rows_that_are_sorted_and_labels_that_are_not(sorts: bool) -> None:
     def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:

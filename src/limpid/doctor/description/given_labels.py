@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from limpid.doctor.description.words import number, share
+from limpid.doctor.description.words import listed, number, share
 
 if TYPE_CHECKING:
     from limpid.doctor.loss_gradient import LossGradient
     from limpid.doctor.step_record import StepRecord
 
+MOST, ENOUGH = 64, 8
+"""Classes up to which it is told which are never taught, and labels for each of them from which on."""
 ALIGNED = 0.5
 """Share of the taught labels that are the batch's in their places, from which on both are held to be one list."""
+
+
+@dataclass
+class TaughtClasses:
+    """Of outputs that are classes of rows, on steps whose loss is read."""
+
+    labels: int = 0
+    classes: int = 0
+    found: set[int] = field(default_factory=set)
+
+    def take(self, record: StepRecord) -> None:
+        """Add a step."""
+        for one in record.taught if record.read else ():
+            if one.ids is None and one.shape[-1] <= MOST:
+                self.classes = max(self.classes, one.shape[-1])
+                self.labels += int(one.labelled.sum())
+                self.found |= set(one.taught[one.labelled].tolist())
+
+    def told(self) -> Iterator[str]:
+        """In a sentence, where labels are so many that chance leaves none out."""
+        never = sorted(set(range(self.classes)) - self.found)
+        if never and self.labels >= ENOUGH * self.classes:
+            yield f"never taught, in {number(self.labels)} labels: class {listed(list(map(str, never)), 6)}"
 
 
 def given_labels(record: StepRecord, read: Sequence[LossGradient]) -> Iterator[str]:

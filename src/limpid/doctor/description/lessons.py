@@ -48,6 +48,7 @@ def labels(watched: Watched, record: StepRecord, history: History) -> Iterator[s
             yield f"{number(len(values))} different labels; the commonest, {int(values[counts.argmax()])}, at " + share(
                 float(counts.max()) / len(taught)
             )
+        yield from history.so_far.taught.told()
         yield from given_labels(record, read)
         yield from _row_and_class(watched, record, read)
         yield from history.so_far.choices.told()

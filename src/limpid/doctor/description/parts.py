@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-TERMS, LEAVES, NODES = 6, 4, 256
+TERMS, LEAVES, NODES = 6, 2, 256
 """Parts that are told, weights at which a part is told that does not reach the outputs, nodes looked at for them."""
 ROOM = 2**24
 """Entries of the outputs, in all, beyond which the gradient of no single part is formed."""

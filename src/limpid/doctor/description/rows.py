@@ -88,6 +88,15 @@ def before_ends(record: StepRecord) -> set[int]:
     return found
 
 
+def hidden_alone(record: StepRecord) -> set[int]:
+    """Tokens that stand at places of padding and nowhere else."""
+    seen, hidden = set(), set()
+    for ids, shown in zip(record.token_ids, masks(record), strict=True):
+        seen |= set(ids[shown].unique().tolist())
+        hidden |= set(ids[~shown].unique().tolist())
+    return hidden - seen
+
+
 def masks(record: StepRecord) -> list[Tensor]:
     """Which tokens are text, (row, position) for each of the token ids: not hidden by a mask.
 

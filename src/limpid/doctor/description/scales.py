@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from limpid.doctor.calls import find_logits
 from limpid.doctor.weights import sample
 
 if TYPE_CHECKING:
-    from limpid.doctor.exam import Exam
-    from limpid.doctor.forward_probe import Flow
+    from limpid.doctor.model_info import ModelInfo
 
 ENTRIES = 65536
 """Entries by which the size of a table is measured."""
@@ -21,14 +22,14 @@ OTHER = 1.5
 """How many times as large as its entries what a table gives must be to be told apart from them."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Scales:
-    """Root mean squares in one pass before the first update."""
+    """Root mean squares in a pass before the first update."""
 
-    tables: dict[str, tuple[float, float]]  # by module: of its entries, and of what it gives
-    first: float | None  # of what the first block is given; None where there are no blocks
-    outputs: float | None  # deviation of the logits
-    of_matrix: float | None  # what the matrix of the outputs would make of a normed input: its size times √width
+    tables: dict[str, tuple[float, float]] = field(default_factory=dict)  # by module: of its entries, of what it gives
+    first: float | None = None  # of what the first block is given; None where there are no blocks
+    outputs: float | None = None  # deviation of the logits
+    of_matrix: float | None = None  # what their matrix would make of a normed input: its size times √width
 
     def told(self) -> Iterator[str]:
         """In a sentence, of models with tables and blocks."""
@@ -50,25 +51,42 @@ class Scales:
         )
 
 
-def scales(exam: Exam) -> Scales | None:
-    """What was measured of it by now: no pass is made for it."""
-    flow: Flow | None = exam.__dict__.get("flow")
-    if flow is None:
-        return None
-    modules = dict(exam.info.model.named_modules())
-    tables = {name: (_size(modules[name].weight), given) for name, given in flow.given_by_tables.items()}
-    logits: Tensor | None = exam.__dict__.get("plain")
-    spread, normed = None, None
-    if logits is not None and logits.ndim == 3:
-        spread = float(logits.std())
-        head = exam.info.head(int(logits.shape[-1])) or exam.info.embedding
-        if head is not None and head[1].ndim == 2:
-            normed = _size(head[1]) * math.sqrt(head[1].numel() / logits.shape[-1])
-    return Scales(tables, flow.given_to_first_block, spread, normed)
+@contextlib.contextmanager
+def scales(info: ModelInfo) -> Iterator[Scales]:
+    """Seen in the passes that are made meanwhile, of the model or of its core alone."""
+    seen = Scales()
+
+    def gives(name: str) -> Any:
+        def look(module: nn.Embedding, _: Any, made: Tensor) -> None:
+            seen.tables[name] = _size(module.weight), _size(made)
+
+        return look
+
+    def given(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        found = (one for one in [*args, *kwargs.values()] if isinstance(one, Tensor) and one.is_floating_point())
+        if (one := next(found, None)) is not None:
+            seen.first = _size(one)
+
+    def said(_: nn.Module, __: Any, output: Any) -> None:
+        logits = find_logits(output)
+        head = None if logits is None or logits.ndim != 3 else info.head(int(logits.shape[-1])) or info.embedding
+        if logits is not None and head is not None and head[1].ndim == 2:
+            seen.outputs = float(logits.detach().float().std())
+            seen.of_matrix = _size(head[1]) * math.sqrt(head[1].numel() / logits.shape[-1])
+
+    tables = [(name, module) for name, module in info.model.named_modules() if isinstance(module, nn.Embedding)]
+    handles = [module.register_forward_hook(gives(name)) for name, module in tables]
+    handles += [module.register_forward_pre_hook(given, with_kwargs=True) for _, module in info.blocks[:1]]
+    handles += [module.register_forward_hook(said) for module in {info.core: None, info.model: None}]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
-def _size(weight: Tensor) -> float:
-    return float(sample(weight, ENTRIES).float().square().mean().sqrt())
+def _size(values: Tensor) -> float:
+    return float(sample(values, ENTRIES).float().square().mean().sqrt())
 
 
 def _apart(one: float, other: float) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from limpid.doctor.description.alike import Alike
 from limpid.doctor.description.choices import Choices
 from limpid.doctor.description.evaluations import Evaluations
+from limpid.doctor.description.given_labels import TaughtClasses
 from limpid.doctor.description.held import HeldModels
 from limpid.doctor.description.kept import KeptWeights
 from limpid.doctor.description.others import Moves
@@ -43,6 +44,7 @@ class SoFar:
     moved_with_order: float = 0.0  # how far outputs lie from those of the same rows in another order, of the largest
     alike: Alike = field(default_factory=Alike)  # weights that began as copies of others
     choices: Choices = field(default_factory=Choices)  # among sequences of tokens
+    taught: TaughtClasses = field(default_factory=TaughtClasses)  # of outputs that are classes
     states: States = field(default_factory=States)  # of recurrent layers
     called: bool = False  # whether a forward pass of the model with gradients was seen
     losses: tuple[float, float] | None = None  # the first and the last
@@ -60,6 +62,7 @@ class SoFar:
         self.evaluated += record.after_evaluation
         self.ends.take(record)
         self.choices.take(record)
+        self.taught.take(record)
         self.states.take(record)
         self.called |= bool(record.calls)
         if record.loss is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from limpid.doctor.description.rows import before_ends
+from limpid.doctor.description.rows import before_ends, hidden_alone
 from limpid.doctor.description.words import counted, listed, number, patterns
 from limpid.doctor.fact import shown
 from limpid.doctor.update_facts import settings
@@ -48,7 +48,7 @@ def gradient(watched: Watched, record: StepRecord, history: History) -> Iterator
         yield from record.ways.told()
     if record.zeros is not None:
         tokens = {token for ids in record.token_ids for token in ids.unique().tolist()}
-        yield from record.zeros.told(tokens, before_ends(record), watched.info)
+        yield from record.zeros.told(tokens, before_ends(record), hidden_alone(record), watched.info)
     learned = {name for name, p in watched.info.parameters.items() if p.requires_grad}
     without = sorted(learned - history.trained)
     if without:
@@ -82,7 +82,7 @@ def _group(watched: Watched, group: dict[str, Any], shared: dict[str, Any], rate
     names, held_by_all = watched.info.names, {id(p) for p in parameters}
     named = listed(patterns(names.get(id(p), "of another model") for p in parameters), 5)
     if held_by_all == {id(p) for p in watched.info.parameters.values() if p.requires_grad}:
-        named = "all that requires a gradient"
+        named = "all that learns"
     return f"{held}, {number(size)} numbers{at}{', ' + ', '.join(own) if own else ''}: {named}"
 
 

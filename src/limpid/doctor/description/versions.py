@@ -23,6 +23,7 @@ class Versions:
     """By their bytes: which update left some entries of all weights so."""
 
     last: int = 0  # the step of the last update
+    updates: int = 0
     back: list[tuple[int, int]] = field(default_factory=list)  # after which step weights were put back to which
     judged_as: Counter[str] = field(default_factory=Counter)  # what evaluated weights were
     losses: dict[str, dict[int, tuple[Tensor, int]]] = field(default_factory=dict)  # sums and counts of means that
@@ -32,7 +33,7 @@ class Versions:
 
     def left(self, now: Tensor, step: int) -> None:
         """An update has been made."""
-        self.last = step
+        self.last, self.updates = step, self.updates + 1
         if on_host(now) and len(self._known) < MOST:
             self._known[_hash(now)] = step
 
@@ -71,7 +72,8 @@ class Versions:
             said = ", ".join(f"{kind} {counted(count, 'time')}" for kind, count in self.judged_as.most_common(4))
             yield f"weights in evaluations: {said}"
         for name, kept in self.losses.items():
-            yield from _means(name, kept)
+            if 2 * len(kept) <= self.updates:  # at every step it is a part of the loss, or what is logged
+                yield from _means(name, kept)
         if self.back:
             said = listed([f"after step {number(a)} to those after step {number(b)}" for a, b in self.back])
             yield f"weights were put back: {said}"

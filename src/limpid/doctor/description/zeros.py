@@ -32,10 +32,11 @@ class Zeros:
     few_sizes: dict[str, int]  # by name, of matrices whose entries have few sizes: how many
     tables: dict[str, tuple[int, tuple[int, ...]]]  # by name: rows, and which have a gradient
 
-    def told(self, tokens: set[int], learned_from: set[int], info: ModelInfo) -> Iterator[str]:
+    def told(self, tokens: set[int], learned_from: set[int], hidden: set[int], info: ModelInfo) -> Iterator[str]:
         """In sentences, but for tables whose rows of the batch's `tokens` have one, as tables do that are no heads.
 
         learned_from    those of the tokens that must have one
+        hidden          those that are padding alone
         """
         if self.share > ZERO:
             yield f"{share(self.share)} of the gradient's entries are exactly 0, tables left out"
@@ -45,6 +46,8 @@ class Zeros:
             which = "one size" if sizes == [1] else f"{span(sizes)} sizes"
             yield f"entries of the gradients of {names} ({matrices}) have {which}, zeros left out"
         for name, (count, rows) in self.tables.items():
+            if not info.of_positions(name) and len(rows) < count and hidden & set(rows):
+                yield f"{name} learns by padding: its rows {ranges(sorted(hidden & set(rows)))} have a gradient"
             if not info.of_positions(name) and (len(rows) == count or learned_from <= set(rows) <= tokens):
                 continue
             missed = sorted(learned_from - set(rows)) if not info.of_positions(name) else []
