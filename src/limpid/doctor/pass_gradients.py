@@ -34,6 +34,7 @@ class PassGradients:
         self.used = False  # the update is made with what the last pass left, not with gradients made of several
         self.dropped: bool | None = None  # after the last pass some were set to 0, the others left; None if none were
         self.scaled: float | None = None  # what gradients are multiplied by after the last pass, if known
+        self.turned: tuple[float, float] | None = None  # cosine of both and ratio of sizes, where they are not parallel
         self._left: list[Tensor] = []  # gradients after the last pass
         self._weights: list[Tensor] = []
 
@@ -60,9 +61,12 @@ class PassGradients:
 
     def updating(self) -> None:
         """The update, or clipping, is about to use the gradients: those that the last pass left, but for one factor?"""
-        if not self._left or self.scaled is not None:
+        if not self._left:
             return
         now = self._gradients()
+        self.turned = _turned(self._left, now)
+        if self.scaled is not None:
+            return
         self.dropped = _dropped(self._left, now)
         factors = _factors(self._left, now)
         known = factors[~factors.isnan()]
@@ -80,6 +84,16 @@ class PassGradients:
             else sample(p.grad, ELEMENTS).float().clone()
             for p in self.parameters.values()
         ]
+
+
+def _turned(before: Sequence[Tensor], after: Sequence[Tensor]) -> tuple[float, float] | None:
+    """Cosine of all gradients before and after, and the ratio of their sizes; None where they are parallel."""
+    a, b = torch.cat(list(before)).double(), torch.cat(list(after)).double()
+    sizes = float(a.norm()), float(b.norm())
+    if not all(sizes):
+        return None
+    cosine = float((a * b).sum()) / (sizes[0] * sizes[1])
+    return None if cosine > 1 - PARALLEL else (cosine, sizes[1] / sizes[0])
 
 
 def _dropped(before: Sequence[Tensor], after: Sequence[Tensor]) -> bool | None:

@@ -20,7 +20,7 @@ class Loop:
     def __init__(self) -> None:
         torch.manual_seed(0)
         self.model = net(3, 32, 3)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
+        self.optimizer: torch.optim.Optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
         self.matrix = next(p for p in self.model.parameters() if p.shape == (32, 3))
 
     def run(self, after: Callable[[int], None], steps: int = 8) -> str:
@@ -56,7 +56,17 @@ def test_pruned_weights(again: bool) -> None:
     assert "of their entries were set to 0 after step 4, of which " in told
     assert ("of which 100% are 0" in told) is again
     assert ("exactly 0 now: " in told) is again
+    assert "the optimizer's moments were kept" in told
     assert ("after steps 4, 5, 6, 7," if again else "after step 4") in told
+
+
+def test_an_optimizer_without_moments() -> None:
+    loop = Loop()
+    loop.optimizer = torch.optim.SGD(loop.model.parameters(), lr=0.1)
+    told = loop.run(lambda step: loop.matrix.mul_(0.5))
+    assert "something else than the update: *.weight (1 of 4), after 7 of 7 updates" in told
+    assert "moments" not in told
+    assert "weights now" not in told
 
 
 @pytest.mark.parametrize("cleared", [False, True])

@@ -62,6 +62,25 @@ def test_a_table_that_learns_its_tokens_is_not_told() -> None:
     assert table(loop.model)[0] not in "\n".join(loop.run().of("gradient"))
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_gradients_that_the_loop_changes_before_the_update(turned: bool) -> None:
+    """As compression does; clipping is one factor."""
+    loop = Loop()
+    step = loop.optimizer.step
+
+    def changed() -> None:
+        torch.nn.utils.clip_grad_norm_(loop.model.parameters(), 0.1)
+        for p in loop.model.parameters():
+            if turned and p.ndim == 2 and p.grad is not None:
+                p.grad.copy_(p.grad.flip(0))
+        step()
+
+    loop.optimizer.step = changed  # type: ignore[method-assign]
+    told = "\n".join(loop.run().of("gradient"))
+    line = "changed between the last backward pass and the update, not by one factor: cosine of before and after 0."
+    assert (line in told) is turned
+
+
 def test_zeros_of_the_gradient() -> None:
     loop = Loop()
     for parameter in loop.model.parameters():

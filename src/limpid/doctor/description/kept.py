@@ -81,6 +81,7 @@ class KeptWeights:
             now = self.entries.now()
             self._left = now, step
             self.versions.left(now, step)
+            self.changes.left(watched, self.entries)
         if looks:
             names = watched.info.names
             held = [p for p in watched.held if not is_lazy(p) and p.numel() and not p.is_meta]
@@ -104,7 +105,7 @@ class KeptWeights:
         if self.entries is not None:
             yield from self.changes.told(self.entries)
             now = self.entries.now() if self.entries.on_host else None
-            yield from self.versions.told(now)
+            yield from self.versions.told(None if self.changes.are_usual else now)
             yield from () if now is None else _few(self.entries, now)
         yield from self.others.told("tensors of the optimizer outside of the model")
 

@@ -19,6 +19,8 @@ ROUNDING = 1e-6
 """Relative change that taking an average off again may leave in float32."""
 KINDS, STEPS = 4, 8
 """Groups of tensors that were changed together, and steps after which they were, that are told one by one."""
+EARLY = 4
+"""Updates after which it is known whether an optimizer has moments."""
 SOME = 0.05
 """Share of what was changed that became 0, from which on it is told."""
 
@@ -41,9 +43,20 @@ class OutsideChanges:
     """Readings as updates leave them, held against what the next step begins with."""
 
     looks: int = 0
+    had_moments: bool = False  # whether the optimizer has had any
     groups: dict[tuple[int, ...], Group] = field(default_factory=dict)
     more: int = 0  # changes of yet other groups
     still: dict[tuple[int, ...], float] = field(default_factory=dict)  # share of the entries set to 0 that are 0 now
+
+    def left(self, watched: Watched, entries: Entries) -> None:
+        """An update has been made."""
+        if not self.had_moments and self.looks < EARLY:  # it has them from the first on
+            self.had_moments = bool(_moments(watched, entries.tensors))
+
+    @property
+    def are_usual(self) -> bool:
+        """Whether some weights are changed after most updates."""
+        return any(2 * len(group.steps) > self.looks for group in self.groups.values())
 
     def found(self, watched: Watched, entries: Entries, left: Tensor, now: Tensor, step: int, known: bool) -> None:
         """The step after `step` begins; `known` where with the weights of its update, or of an earlier one."""
@@ -68,11 +81,11 @@ class OutsideChanges:
         zeroed = (now == 0) & (left != 0) & entries.of(key)
         if group.zeroed is None and float(zeroed.sum()) > SOME * int(entries.of(key).sum()):
             group.zeroed, group.first_zeros = zeroed, step
-        moments = _moments(watched, [entries.tensors[i] for i in key])
-        if moments is None:
-            moments = _moments(watched, entries.tensors)
-        group.kept += moments is True
-        group.anew += moments is False
+        if self.had_moments:
+            moments = _moments(watched, [entries.tensors[i] for i in key])
+            moments = _moments(watched, entries.tensors) if moments is None else moments
+            group.kept += moments is True
+            group.anew += moments is False
 
     def told(self, entries: Entries) -> Iterator[str]:
         """In sentences."""

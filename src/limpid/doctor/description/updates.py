@@ -44,6 +44,12 @@ def gradient(watched: Watched, record: StepRecord, history: History) -> Iterator
         yield f"the loss is multiplied by {record.scale:g} against underflow"
     elif torch.float16 in record.autocast or any(p.dtype == torch.float16 for p in watched.info.parameters.values()):
         yield "the loss is not multiplied against underflow"
+    if record.passes is not None and record.passes.turned is not None:
+        cosine, ratio = record.passes.turned
+        yield (
+            f"changed between the last backward pass and the update, not by one factor: cosine of before and after "
+            f"{cosine:.2f}, size {ratio:.2g} of before"
+        )
     if record.ways is not None:
         yield from record.ways.told()
     if record.zeros is not None:
