@@ -11,7 +11,7 @@ constexpr int64_t INPUTS = 32;   // of a tile
 
 inline int64_t upwards(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 
-// Rows are too many for the processor to see where each goes on; what lies behind the last one is only asked for.
+// The processor itself looks less far, or sees too many rows; what lies behind the last one is only asked for.
 inline void soon(const float* x) { _mm_prefetch((const char*)x, _MM_HINT_T0); }
 
 // Sixteen numbers as bfloat16 in the lower half of each lane; 0 where there are fewer.
@@ -82,13 +82,12 @@ void pack_columns(const float* w, uint16_t* packed, int64_t rows, int64_t column
     const int64_t block = OUTPUTS * upwards(rows, INPUTS);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t m = 0; m < rows; m += INPUTS)
-        for (int64_t j = 0; j < columns; j += OUTPUTS)
-            for (int64_t n = m; n < std::min(m + INPUTS, rows); n += 2)
-                for (int64_t k = j; k < std::min(j + OUTPUTS, columns); k += LANES) {
-                    const float *above = w + n * columns + k, *below = n + 1 < rows ? above + columns : nullptr;
-                    soon(above + 2 * OUTPUTS), soon(above + columns + 2 * OUTPUTS);
-                    uint16_t* to = packed + j / OUTPUTS * block + n * OUTPUTS + 2 * (k - j);
-                    _mm512_storeu_si512(to, paired(above, below, first(columns - k)));
-                }
+        for (int64_t n = m; n < std::min(m + INPUTS, rows); n += 2)
+            for (int64_t k = 0; k < columns; k += LANES) {
+                const float *above = w + n * columns + k, *below = n + 1 < rows ? above + columns : nullptr;
+                soon(above + 2 * columns), soon(above + 3 * columns);
+                uint16_t* to = packed + k / OUTPUTS * block + n * OUTPUTS + 2 * (k % OUTPUTS);
+                _mm512_storeu_si512(to, paired(above, below, first(columns - k)));
+            }
 }
 }
