@@ -391,8 +391,9 @@ def lightning_teacher(fault: str, folder: Path) -> Any:
     def loss(lit: Any, given: tuple[Tensor, Tensor]) -> Tensor:
         with torch.no_grad():
             told = lit.teacher(given[0]).softmax(-1)
-        logits = lit.student(given[0])
-        return loss_of(logits, given[1]) + 0.1 * F.kl_div(logits.log_softmax(-1), told, reduction="batchmean") / LENGTH
+        logits, learned = lit.student(given[0]), given[1] != IGNORED
+        apart = F.kl_div(logits[learned].log_softmax(-1), told[learned], reduction="batchmean")
+        return loss_of(logits, given[1]) + 0.1 * apart
 
     return fitted(module_of(fault, parts, loss), fault, folder)
 

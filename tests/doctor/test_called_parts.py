@@ -170,3 +170,19 @@ def test_a_part_that_is_given_nothing_of_the_pass_is_none_of_it() -> None:
     assert "1 forward pass with gradients make an update" in page
     assert "its parts are: body, head" in page
     assert "moves the outputs at 12 to 23 of 24" in page
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS)
+@pytest.mark.parametrize(("fault", "named"), [(no_mask, "not-causal"), (one_place, "positions-ignored"), (healthy, "")])
+def test_a_fault_is_named_before_the_first_step(wrap: Any, fault: Any, named: str) -> None:
+    decoder = Decoder()
+    fault(decoder)
+    model, logits = wrap(decoder)
+
+    def loss(model: nn.Module, given: Any) -> Tensor:
+        return F.cross_entropy(logits(model, given[0]).flatten(0, 1), given[1].flatten())
+
+    with limpid.watch(model, torch.optim.AdamW(groups(model), lr=1e-3), say=False) as doctor:
+        found = doctor.preflight(batch(0), loss=loss)
+        assert doctor.skipped == {}
+    assert rules(found)[:1] == ([named] if named else [])

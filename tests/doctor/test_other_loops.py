@@ -140,3 +140,26 @@ def test_a_compiled_model_is_watched_without_being_compiled_anew(in_place: bool)
     assert doctor.skipped == {}
     assert rules(doctor.findings) == []
     assert doctor.history.levels
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+def test_two_players_that_clear_right_before_their_own_pass(cleared: bool) -> None:
+    """A generator's pass adds to the gradients of the discriminator, which are cleared before they are used."""
+    torch.manual_seed(0)
+    players = torch.nn.ModuleDict({"draws": torch.nn.Linear(4, 2), "judges": torch.nn.Linear(2, 1)})
+    draws, judges = players["draws"], players["judges"]
+    first, second = (torch.optim.Adam(one.parameters(), lr=1e-3) for one in (draws, judges))
+    with limpid.watch(players, [first, second], say=False) as doctor:
+        for _ in range(4):
+            made, real = draws(torch.randn(8, 4)), torch.randn(8, 2)
+            loss = torch.nn.functional.softplus(-judges(made)).mean()
+            first.zero_grad()
+            loss.backward()
+            first.step()
+            if cleared:
+                second.zero_grad()
+            told = torch.cat([-judges(real), judges(made.detach())])
+            torch.nn.functional.softplus(told).mean().backward()
+            second.step()
+            doctor.step(loss)
+    assert ("gradients-not-cleared" in rules(doctor.findings)) is not cleared

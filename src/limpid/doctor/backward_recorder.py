@@ -129,7 +129,7 @@ class BackwardRecorder(PassRecorder):
         for (parameter, _), norm in zip(kept, update_sample.norms_of([g for _, g in kept]), strict=True):
             record.left_over = max(record.left_over, norm)
             if norm > 0:
-                record.left_in.append(self.watched.info.names.get(id(parameter), "?"))
+                record.left_in[id(parameter)] = norm
         now = [(sample(p.grad, FEW), some) for p, some in self._stepped_with if p.grad is not None]
         record.left_changed = any(bool(left.any()) and not torch.equal(left, some) for left, some in now)
         self._left = [(p, sample(grad, FEW).clone()) for p, grad in kept] if record.left_over else []
@@ -139,7 +139,7 @@ class BackwardRecorder(PassRecorder):
         now = [(sample(p.grad, FEW), some) for p, some in self._left if p.grad is not None]
         record.passed_by = all(torch.equal(some, before) for some, before in now)
         if record.passed_by:
-            record.left_over, record.left_in, record.left_changed = 0.0, [], False
+            record.left_over, record.left_in, record.left_changed = 0.0, {}, False
         self._left = []
 
     def _look_at_modes(self, record: StepRecord) -> None:

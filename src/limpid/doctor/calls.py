@@ -49,10 +49,17 @@ class Call:
         return cls(args, kwargs, parameters_of(model if part is None else part)[: len(args)], part)
 
     def mapped(self, change: Callable[[Any], Any]) -> Call:
-        """The same call on changed values."""
-        kwargs = {name: change(value) for name, value in self.kwargs.items()}
-        then = tuple(part.mapped(change) for part in self.then)
-        return replace(self, args=tuple(map(change, self.args)), kwargs=kwargs, then=then)
+        """The same call on changed values; what several are given stays one value."""
+        known: dict[int, Any] = {}
+
+        def once(value: Any) -> Any:
+            if id(value) not in known:
+                known[id(value)] = change(value)
+            return known[id(value)]
+
+        kwargs = {name: once(value) for name, value in self.kwargs.items()}
+        then = tuple(part.mapped(once) for part in self.then)
+        return replace(self, args=tuple(map(once, self.args)), kwargs=kwargs, then=then)
 
     @property
     def ids(self) -> Tensor | None:

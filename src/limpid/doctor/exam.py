@@ -83,7 +83,10 @@ class Exam(Watched):
         if self.call is not None:
             return self.call.detached()
         if self.trial is not None and self.trial.calls:
-            return self.trial.calls[0].detached()
+            call = self.trial.calls[0]
+            if call.obstacle:
+                self.skipped.note(OWN_PASSES, call.obstacle)
+            return None if call.obstacle else call
         return call_for(self.model, self.micros[0], self.info.device) if self.micros else None
 
     @cached_property
@@ -93,15 +96,7 @@ class Exam(Watched):
             return None
         with self.skipped.noting("the loss"):
             try:
-                return try_once(
-                    self.model,
-                    self.batch,
-                    self.micros,
-                    self.loss,
-                    self.loss_function,
-                    self.info.device,
-                    self.info.translates,
-                )
+                return try_once(self.info, self.batch, self.micros, self.loss, self.loss_function)
             except Obstacle as why:
                 self.skipped.note("the formula of the loss", str(why))
         return None

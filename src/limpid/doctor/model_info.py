@@ -118,7 +118,8 @@ class ModelInfo:
 
     def name_of(self, module: nn.Module) -> str:
         """What a part is called in the whole."""
-        return next((name for name, one in self.model.named_modules() if one is module), "") or type(module).__name__
+        name = next((name for name, one in self.model.named_modules() if one is module), "")
+        return name.removesuffix("._orig_mod") or type(module).__name__
 
     def _parts(self) -> Iterator[tuple[str, nn.Module]]:
         """What is called and its parts, by their names in the whole."""

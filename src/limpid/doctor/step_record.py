@@ -88,7 +88,7 @@ class StepRecord:
     units: list[IdleUnits] | None = None  # on sampled steps: linear maps with rows or columns without gradient
     idle_after_pass: list[IdleUnits] | None = None  # the same when the last backward pass had ended
     left_over: float = 0.0  # largest norm of a gradient of the step before that was there when backward began
-    left_in: list[str] = field(default_factory=list)  # the tensors that have one
+    left_in: dict[int, float] = field(default_factory=dict)  # its norm in each of the parameters that have one
     left_changed: bool = False  # whether any is another by now than the one that was stepped with
     passed_by: bool = False  # whether the backward pass before added nothing to them: another model's
     no_gradients: bool = False

@@ -19,9 +19,11 @@ from limpid.adjoints.standing import standing
 from limpid.adjoints.watch import Watch, watched
 from limpid.doctor.calls import IGNORED, Call, find_logits, find_loss
 from limpid.doctor.finding import Skipped
-from limpid.doctor.loss_gradient import LossGradient, read_call
+from limpid.doctor.heard_passes import HeardPasses
+from limpid.doctor.loss_gradient import LossGradient
 from limpid.doctor.makers import maker
 from limpid.doctor.micro_batches import Micro, call_for
+from limpid.doctor.model_info import ModelInfo
 from limpid.doctor.shield import Shield
 from limpid.doctor.undisturbed import seeded, undisturbed
 
@@ -134,58 +136,30 @@ class TrialPass:
 
 
 def try_once(
-    model: nn.Module,
+    info: ModelInfo,
     batch: Any,
     micros: list[Micro],
     loss: Callable[..., Any] | None,
     loss_function: Callable[..., Any] | None,
-    device: torch.device,
-    translates: bool = False,
 ) -> TrialPass:
     """Run the loss once and back; then twice more along the gradient, to see whether it is one."""
-    seen = TrialPass()
-    compute = loss_of(model, batch, micros, loss, loss_function, device)
-    pending: list[Any] = []
-
-    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        pending.append(Call.to(module, args, kwargs))
-
-    def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        call = pending.pop() if pending else Call.to(module, args, kwargs)
-        seen.calls.append(call.detached())
-        logits = find_logits(output)
-        if logits is None or logits.grad_fn is None:
-            return
-        kept, slot = logits.detach(), logits.output_nr
-
-        def back(gradients: tuple[Tensor | None, ...]) -> None:
-            gradient = gradients[slot] if slot < len(gradients) else None
-            reading = None if gradient is None else read_call(kept, gradient, call, translates)
-            if reading is not None:
-                seen.loss_gradients.append(reading)
-
-        logits.grad_fn.register_prehook(back)
-
+    seen, model = TrialPass(), info.model
+    compute = loss_of(model, batch, micros, loss, loss_function, info.device)
+    heard = HeardPasses(info, seen.loss_gradients.append)
     by_hand = _watch(model)
     own = [function for function in (loss, loss_function) if function is not None]
     with undisturbed(Shield(model, own), gradients=True):
-        handles = [
-            model.register_forward_pre_hook(before, with_kwargs=True),
-            model.register_forward_hook(after, with_kwargs=True),
-        ]
-        try:
-            seeded()
-            with Differences() as differences, watched(by_hand):
-                value = compute()
-            seen.spread_out = differences.shapes
-        finally:
-            for handle in handles:
-                handle.remove()
+        seeded()
+        with heard.listening(), Differences() as differences, watched(by_hand):
+            value = compute()
+        seen.spread_out = differences.shapes
+        seen.calls += [call.detached() for call in heard.calls]
         seen.loss = float(value.detach())
         if not value.requires_grad:
             seen.no_graph = True
             return seen
         seen.loss_gradients.clear()  # of looks on the way to the loss, as for an attack on the input
+        heard.forget()
         value.backward()
         seen.adjoints = by_hand.found
         for name, parameter in model.named_parameters():

@@ -20,6 +20,7 @@ from limpid.doctor.pass_recorder import Judge, guarded
 from limpid.doctor.rule import Probe
 from limpid.doctor.rules.frozen import PARAMETERS_FROZEN
 from limpid.doctor.rules.gradient_flow import GRADIENT_CUT
+from limpid.doctor.step_record import StepRecord
 from limpid.doctor.watched import Watched
 from limpid.doctor.weight_trail import FEW
 from limpid.doctor.weights import local, rate_of, sample
@@ -42,6 +43,7 @@ class UpdateRecorder(BackwardRecorder):
         self._stepping: list[Tensor] = []  # what the update of this step was given
         self._taken: list[tuple[Any, update_sample.Before]] = []
         self._states = KeptStates()
+        self._not_cleared: dict[int, float] = {}  # of earlier steps' gradients, the norm in each parameter
         self._scaler_given = watched.scaler is not None
 
     @guarded
@@ -53,6 +55,7 @@ class UpdateRecorder(BackwardRecorder):
         if record.updated and again and Probe.WEIGHTS_KEPT in self.probes:
             record.moved_between_updates |= self._trail.has_moved()
         record.events.append("update")
+        self._look_for_whose_were_left(record, optimizer)
         self._looks_itself = isinstance(getattr(optimizer, "found_inf", None), Tensor)
         if record.sampled or record.read:
             getattr(optimizer, "scale_gradients", lambda: None)()  # limpid's own clips in the update
@@ -87,6 +90,16 @@ class UpdateRecorder(BackwardRecorder):
             self.history.so_far.kept.others.found()
         if record.sampled and Probe.UPDATES in self.probes:
             self._taken.append((optimizer, update_sample.before(optimizer, self.watched.info.names)))
+
+    def _look_for_whose_were_left(self, record: StepRecord, optimizer: Any) -> None:
+        """Gradients of earlier steps that this update uses: those that another optimizer holds may be cleared yet."""
+        if len(self.watched.optimizers) < 2 or optimizer not in self.watched.optimizers:
+            return
+        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if not record.updated:
+            self._not_cleared, record.left_in, record.left_over = record.left_in, {}, 0.0
+        record.left_in |= {one: norm for one, norm in self._not_cleared.items() if one in own}
+        record.left_over = max(record.left_in.values(), default=0.0)
 
     def _look_for_missing(self, optimizer: Any) -> None:
         """Count the updates, in the beginning, that a parameter had no gradient for."""
@@ -136,6 +149,8 @@ class UpdateRecorder(BackwardRecorder):
     @guarded
     def on_event(self, name: str) -> None:
         self.record.events.append(name)
+        if name == "zero_grad":
+            self._not_cleared = {}
         if name == "zero_grad" and not self.record.updated:  # a closure's, too, which the update calls several times
             self.record.left_over = 0.0  # what was left, and what was read, belonged to a pass that is not stepped with
             self.record.dropped |= set(self.record.loss_gradients)

@@ -165,7 +165,8 @@ def is_known(watched: Watched) -> bool:
 def left_over(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if not record.left_over or not math.isfinite(record.left_over):
         return
-    first, left = history.norms.all[0] if history.norms.all else math.nan, record.left_in
+    first = history.norms.all[0] if history.norms.all else math.nan
+    left = [watched.info.names.get(parameter, "?") for parameter in record.left_in]
     trained = len(watched.held)
     some = record.sampled and len(left) < trained
     where = f" of {len(left)} of {trained} tensors ({', '.join(left[:3])})" if some else ""
