@@ -153,14 +153,15 @@ class RowHistory:
         """Different rows served so far; where not all are remembered an estimate, off by one in √MOST_ROWS."""
         return len(self.last) * self.one_in
 
-    def known(self, ids: Tensor) -> int | None:
-        """How many of these rows of tokens (row, position) have been served, of those that are remembered.
+    def known(self, rows: Tensor) -> int | None:
+        """How many of these rows of tokens (row, position), or of measured numbers, have been served and remembered.
 
         None where that cannot be seen: rows have numbers of their own, or were never of this length.
         """
-        if self.numbered or ids.shape[1] not in self.widths:
+        array = _bits(rows) if rows.is_floating_point() else np.asarray(rows.detach().cpu(), dtype=np.int64)
+        if self.numbered or array.shape[1] not in self.widths:
             return None
-        return sum(h in self.last for h in self._hashes(np.asarray(ids.detach().cpu(), dtype=np.int64)))
+        return sum(h in self.last for h in self._hashes(array))
 
     def _is_exhausted(self) -> bool:
         """Whether rows are so short that a quarter of all that these tokens can spell, or more, has been served."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 import limpid
 from doctor.bench import VOCAB, Decoder
+from doctor.small_loops import net, table
 from limpid.doctor import Doctor
 
 
@@ -55,3 +57,26 @@ def test_rows_of_another_length_are_not_looked_for() -> None:
     told = "\n".join(doctor.description.of("run"))
     assert "without gradients: 1 pass in training mode" in told
     assert "had been" not in told
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_measured_rows_that_were_trained_on(seen: bool) -> None:
+    torch.manual_seed(0)
+    model = net(6, 16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    held_out, _ = table(8)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(3):
+            x, y = table()
+            loss = F.mse_loss(model(x)[:, 0], y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, (x, y))
+        with torch.no_grad():
+            model(x[:8] if seen else held_out)
+    assert dict(doctor.skipped) == {}
+    assert doctor.description is not None
+    told = "\n".join(doctor.description.of("run"))
+    assert "without gradients: 1 pass in training mode" in told
+    assert ("of 8 rows of these 8 had been trained on" in told) is seen

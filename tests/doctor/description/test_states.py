@@ -90,6 +90,38 @@ def test_a_memory_that_the_model_is_given_and_returns(handed: str) -> None:
     assert dict(doctor.skipped) == {}
     assert doctor.description is not None
     told = "\n".join(doctor.description.of("model"))
-    assert ("memory is given a state; of 2 passes looked at: " in told) is (handed != "cleared")
+    assert ("the model, as memory, is given a state; of 2 passes looked at: " in told) is (handed != "cleared")
     assert ("row for row in 2" in told) is (handed == "on")
     assert ("with its rows in another order in 2" in told) is (handed == "mixed")
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_state_that_is_detached_at_every_word(cut: bool) -> None:
+    class Cells(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.cell, self.head = nn.Embedding(32, 6), nn.GRUCell(6, 8), nn.Linear(8, 32)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            state, made = torch.zeros(len(ids), 8), []
+            for x in self.tokens(ids).unbind(1):
+                state = self.cell(x, state.detach() if cut else state)
+                made.append(self.head(state))
+            return torch.stack(made, 1)
+
+    torch.manual_seed(0)
+    model = Cells()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(2):
+            ids = torch.randint(0, 32, (4, 9))
+            loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, ids)
+    assert dict(doctor.skipped) == {}
+    assert doctor.description is not None
+    told = "\n".join(doctor.description.of("model"))
+    line = "another one at position 4 moves the last output, whose gradient comes back to tokens at 7 alone"
+    assert (line in told) is cut

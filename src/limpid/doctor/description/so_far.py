@@ -14,6 +14,7 @@ from limpid.doctor.description.held import HeldModels
 from limpid.doctor.description.kept import KeptWeights
 from limpid.doctor.description.others import Moves
 from limpid.doctor.description.reach import Reach
+from limpid.doctor.description.reach_back import ReachBack
 from limpid.doctor.description.rows import Ends
 from limpid.doctor.description.scales import Scales
 from limpid.doctor.description.states import States
@@ -40,6 +41,7 @@ class SoFar:
     evaluated: int = 0  # updates before which the model was run without gradients
     reach: Reach | None = None  # which outputs read a token, when the model was examined first
     moves: tuple[Moves, ...] = ()  # what other inputs move, then
+    reach_back: ReachBack | None = None  # how far back the gradient of an output comes, then
     scales: Scales | None = None  # sizes of what tables give and blocks are given, then
     moved_with_order: float = 0.0  # how far outputs lie from those of the same rows in another order, of the largest
     alike: Alike = field(default_factory=Alike)  # weights that began as copies of others
@@ -65,6 +67,7 @@ class SoFar:
         self.taught.take(record)
         self.states.take(record)
         self.called |= bool(record.calls)
+        self.evaluations.trained(record)
         if record.loss is not None:
             self.losses = (record.loss if self.losses is None else self.losses[0]), record.loss
         if record.clipped_to is not None:

@@ -84,7 +84,9 @@ class States:
     def told(self) -> Iterator[str]:
         """In sentences, where a state was handed on."""
         handed = False
-        handed_back = {name: kinds for name, kinds in self.of_calls.items() if kinds["last"] or kinds["mixed"]}
+        handed_back = {
+            f"the model, as {name},": kinds for name, kinds in self.of_calls.items() if kinds["last"] or kinds["mixed"]
+        }
         for name, kinds in (self.kinds | handed_back).items():
             if set(kinds) == {"none"}:
                 continue

@@ -49,6 +49,8 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     yield f"weights in {', '.join(formats)}; autocast {', '.join(around) or 'off'}"
     yield from _modes(watched, record)
     yield from () if history.so_far.reach is None else history.so_far.reach.told()
+    back = history.so_far.reach_back
+    yield from () if back is None or not back.told() else (back.told(),)
     yield from (one.told() for one in history.so_far.moves)
     if history.so_far.moved_with_order > ROUNDING:
         yield (
