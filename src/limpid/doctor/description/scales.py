@@ -69,7 +69,8 @@ def scales(info: ModelInfo) -> Iterator[Scales]:
 
     def said(_: nn.Module, __: Any, output: Any) -> None:
         logits = find_logits(output)
-        head = None if logits is None or logits.ndim != 3 else info.head(int(logits.shape[-1])) or info.embedding
+        words = logits is not None and logits.ndim == 3 and logits.shape[-1] == info.table_rows
+        head = (info.head(int(logits.shape[-1])) or info.embedding) if words and logits is not None else None
         if logits is not None and head is not None and head[1].ndim == 2:
             seen.outputs = float(logits.detach().float().std())
             seen.of_matrix = _size(head[1]) * math.sqrt(head[1].numel() / logits.shape[-1])

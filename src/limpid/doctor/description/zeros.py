@@ -45,8 +45,9 @@ class Zeros:
             matrices = counted(len(self.few_sizes), "matrix", "matrices")
             which = "one size" if sizes == [1] else f"{span(sizes)} sizes"
             yield f"entries of the gradients of {names} ({matrices}) have {which}, zeros left out"
+        of_tokens = None if info.embedding is None else info.names.get(id(info.embedding[1]))
         for name, (count, rows) in self.tables.items():
-            if not info.of_positions(name) and len(rows) < count and hidden & set(rows):
+            if name == of_tokens and len(rows) < count and hidden & set(rows):
                 yield f"{name} learns by padding: its rows {ranges(sorted(hidden & set(rows)))} have a gradient"
             if not info.of_positions(name) and (len(rows) == count or learned_from <= set(rows) <= tokens):
                 continue
