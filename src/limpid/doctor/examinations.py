@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from limpid.doctor.calls import Call
-from limpid.doctor.description import moves, reach, reach_back, scales
+from limpid.doctor.description import moves, own_backwards, reach, reach_back, scales
 from limpid.doctor.exam import Exam, Function, examine
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.history import History
@@ -159,6 +159,8 @@ class Examinations:
             self.history.so_far.moves = moves(exam)
         with self.recorder.paused(), self.skipped.noting("how far back a gradient comes"):
             self.history.so_far.reach_back = reach_back(exam)
+        with self.recorder.paused(), self.skipped.noting("backward passes of one's own"):
+            self.history.so_far.own_backwards = own_backwards(exam.adjoints)
 
 
 def _norm(gradient: Tensor) -> float:

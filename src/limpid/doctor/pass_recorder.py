@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from limpid.doctor.attention_probe import AttentionProbe
 from limpid.doctor.calls import Call, find_logits, find_rows
 from limpid.doctor.contracts import Breach, Contract, LayerProbe
+from limpid.doctor.description.candidates import Candidates
 from limpid.doctor.description.examples import on_rows
 from limpid.doctor.description.soft_targets import SoftTargets
 from limpid.doctor.description.ways import GradientWays
@@ -204,6 +205,7 @@ class PassRecorder(abc.ABC):
         if Probe.LOSS_INPUTS in self.probes:
             self.judge.compared(given, target)
         self._look_at_soft(given, target)
+        self._look_at_candidates(given, target)
         if isinstance(given, Tensor) and given.ndim == 2 and given.is_contiguous():
             for address, shape in self.record.outputs:
                 several = shape[2] > 1  # of one place alone there is nothing to mix
@@ -250,6 +252,13 @@ class PassRecorder(abc.ABC):
         tensors = isinstance(given, Tensor) and isinstance(target, Tensor) and given.requires_grad
         if self.record.read and tensors and Probe.LOSS_INPUTS in self.probes:
             self.record.soft = SoftTargets.of(given, target) or self.record.soft
+
+    def _look_at_candidates(self, given: Any, target: Any) -> None:
+        """Scores of rows with candidates that are told by number."""
+        tensors = isinstance(given, Tensor) and isinstance(target, Tensor) and given.requires_grad
+        if self.record.read and tensors and self.gradients_on and Probe.LOSS_INPUTS in self.probes:
+            found = Candidates.of(given, target)
+            self.record.candidates += [] if found is None else [found]
 
     @guarded
     def on_divergence(self, given: Any, target: Any) -> None:

@@ -2,9 +2,10 @@
 
 from limpid.doctor.description.description import Description, Line, described
 from limpid.doctor.description.others import moves
+from limpid.doctor.description.own_backwards import own_backwards
 from limpid.doctor.description.reach import reach
 from limpid.doctor.description.reach_back import reach_back
 from limpid.doctor.description.scales import scales
 from limpid.doctor.description.so_far import SoFar
 
-__all__ = ["Description", "Line", "SoFar", "described", "moves", "reach", "reach_back", "scales"]
+__all__ = ["Description", "Line", "SoFar", "described", "moves", "own_backwards", "reach", "reach_back", "scales"]

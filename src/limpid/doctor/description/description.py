@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from limpid.doctor.description.candidates import candidates
 from limpid.doctor.description.inputs import inputs
 from limpid.doctor.description.lessons import labels, loss
 from limpid.doctor.description.pushes import pushes, rewards
@@ -30,8 +31,8 @@ def told_by(*tellers: Teller) -> Teller:
 
 
 PARTS: dict[str, Teller] = {
-    "data": told_by(inputs, rewards), "model": model, "labels": labels, "loss": told_by(loss, pushes),
-    "gradient": gradient, "update": update,
+    "data": told_by(inputs, rewards), "model": model, "labels": told_by(labels, candidates),
+    "loss": told_by(loss, pushes), "gradient": gradient, "update": update,
 }  # fmt: skip
 """In the order of a step."""
 WIDTH, NAMES = 100, 10

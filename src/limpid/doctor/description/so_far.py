@@ -42,6 +42,7 @@ class SoFar:
     reach: Reach | None = None  # which outputs read a token, when the model was examined first
     moves: tuple[Moves, ...] = ()  # what other inputs move, then
     reach_back: ReachBack | None = None  # how far back the gradient of an output comes, then
+    own_backwards: tuple[str, ...] = ()  # sentences on backward passes of the user's own, then
     scales: Scales | None = None  # sizes of what tables give and blocks are given, then
     moved_with_order: float = 0.0  # how far outputs lie from those of the same rows in another order, of the largest
     alike: Alike = field(default_factory=Alike)  # weights that began as copies of others
