@@ -131,6 +131,18 @@ def test_settings_of_adam(rule: str, kind: bool, settings: dict[str, Any], facto
     assert accused(doctor, rule) == [kind]
 
 
+@pytest.mark.parametrize(("factor", "kind"), [(1.0, CHOICE), (1e-10, MISTAKE)])
+def test_gradients_below_epsilon_in_parts_that_wait_for_another_or_everywhere(factor: float, kind: bool) -> None:
+    model = net(6, 16, 16, 1)
+    with torch.no_grad():
+        model[-1].weight.mul_(1e-9)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        doctor.preflight(table(), lambda m, given: factor * squared(m, given))
+    assert accused(doctor, "epsilon-dominates") == [kind]
+
+
+
 @pytest.mark.parametrize(("decay", "kind"), [(300.0, MISTAKE), (100.0, CHOICE)])
 def test_decay_that_forgets_within_five_steps_or_within_ten(decay: float, kind: bool) -> None:
     model = Decoder()

@@ -44,7 +44,7 @@ EPSILON_DOMINATES = Rule(
     equation=r"\mathrm{median}\; \varepsilon / (\sqrt{\hat v} + \varepsilon) > \tfrac12",
     source="Kingma & Ba 2014, algorithm 1, arXiv:1412.6980; Wortsman et al. 2023, section 3.4, arXiv:2309.14322",
     threshold="a share of ε above {share:g} in the majority of matrices, at {samples:g} sampled steps in a row; a "
-    "fault where ε is {times:g} times √v̂, in more than {most:.0%} of them; nobody means it of an ε up to {usual:g} "
+    "fault where ε is {times:g} times √v̂, in more than {most:.0%} of them, which nobody means of an ε up to {usual:g} "
     "within {early:g} steps",
     thresholds={
         "share": Threshold(0.5, "ε is larger than √v̂ for half of the elements"),
@@ -58,7 +58,8 @@ EPSILON_DOMINATES = Rule(
     needs=(Probe.BACKWARD, Probe.UPDATES),
     cause="eps is not small against the gradients",
     fix="eps 1e-8 … 1e-15, always below the gradient's RMS; and a loss that is a mean, not divided again",
-    meant="a large eps that makes Adam nearly SGD (Inception, RL), or rows learned to the last bit",
+    meant="a large eps that makes Adam nearly SGD (Inception, RL), rows learned to the last bit, or parts that wait for "
+    "others to grow",
     refuted_by="a median of eps/(√v̂ + eps) below 0.5",
     explains=("update-not-as-predicted", "loss-plateau"),
 )
@@ -138,14 +139,15 @@ def _dominates(
     over: int, matrices: int, eps: float, size: float, where: str, step: int | None, scale: float = 1.0
 ) -> Finding:
     rule = EPSILON_DOMINATES
+    nothing_left = over > rule["most"] * matrices and eps > rule["times"] * size
     return rule.finding(
-        severity="fault" if over > rule["most"] * matrices and eps > rule["times"] * size else "warning",
+        severity="fault" if nothing_left else "warning",
         step=step,
         where=where,
         says=f"in {over} of {matrices} matrices eps = {eps:g} exceeds √v̂ (about {size:.1e} in {where}): Adam behaves "
         f"like SGD with rate lr/eps, and updates are {eps / max(size, 1e-30):,.0f} times smaller than intended.",
         cause=rule.cause + (" (which shrink with the loss's factor)" if eps <= 1e-5 else ""),
-        meant=None if eps <= rule["usual"] and (step or 0) <= rule["early"] else "",
+        meant=None if nothing_left and eps <= rule["usual"] and (step or 0) <= rule["early"] else "",
         sure=0.95,
         evidence={"matrices_over": over, "matrices": matrices, "eps": eps, "gradient_rms": size, "loss_scale": scale},
     )
