@@ -86,12 +86,17 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
     trained = {n: p for n, p in exam.info.parameters.items() if p.requires_grad and (not parts or id(p) in in_pass)}
     trained = {name: p for name, p in trained.items() if p.grad is not None or id(p) not in exam.arrived}
     flow, norms = exam.flow, exam.gradient_norms
-    if not trained or flow is None:
+    if not trained or (flow is None and exam.trial is None):
         return
     if exam.trial_shows_no_graph:
-        yield replace(_cut(exam, list(trained), flow.cut, "the parameters from the loss"), meant="")
+        modules = [] if flow is None else flow.cut
+        yield replace(_cut(exam, list(trained), modules, "the parameters from the loss"), meant="")
         return
     if not norms:
+        return
+    if flow is None:  # no pass can be made again to see which modules it calls: the user's own loss shows gradients
+        if without := [name for name in trained if norms.get(name) is None]:
+            yield replace(_cut(exam, without, [], None), meant=GRADIENT_CUT.meant)
         return
     unused = [
         name
