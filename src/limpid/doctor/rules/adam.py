@@ -58,8 +58,8 @@ EPSILON_DOMINATES = Rule(
     needs=(Probe.BACKWARD, Probe.UPDATES),
     cause="eps is not small against the gradients",
     fix="eps 1e-8 … 1e-15, always below the gradient's RMS; and a loss that is a mean, not divided again",
-    meant="a large eps that makes Adam nearly SGD (Inception, RL), rows learned to the last bit, or parts that wait for "
-    "others to grow",
+    meant="a large eps that makes Adam nearly SGD (Inception, RL), rows learned to the last bit, or parts that wait "
+    "for others to grow",
     refuted_by="a median of eps/(√v̂ + eps) below 0.5",
     explains=("update-not-as-predicted", "loss-plateau"),
 )
