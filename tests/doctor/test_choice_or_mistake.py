@@ -142,7 +142,6 @@ def test_gradients_below_epsilon_in_parts_that_wait_for_another_or_everywhere(fa
     assert accused(doctor, "epsilon-dominates") == [kind]
 
 
-
 @pytest.mark.parametrize(("decay", "kind"), [(300.0, MISTAKE), (100.0, CHOICE)])
 def test_decay_that_forgets_within_five_steps_or_within_ten(decay: float, kind: bool) -> None:
     model = Decoder()
