@@ -84,6 +84,7 @@ def test_a_factor_that_a_backward_pass_ignores(ignores: bool, times: str) -> Non
     told = page(model, lambda x: model(x).mean() + 0.1 * Fused.apply(model(x), ignores))["gradient"]
     assert "Fused is an autograd function of one's own: 0.1 comes into its backward pass" in told
     assert f"if twice as much came in, {times} as much would go out" in told
+    assert "the backward pass of Fused (own) was not held against the numerical derivative: not the model's" in told
 
 
 @pytest.mark.parametrize("weight", [0.1, 10.0])

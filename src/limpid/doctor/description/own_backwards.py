@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from limpid.doctor.shield import is_library
@@ -14,7 +15,22 @@ MOST = 6
 """Functions, each with the line that calls it, that are told."""
 
 
-def own_backwards(found: Sequence[Adjoint]) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class OwnBackwards:
+    """What came of it, once."""
+
+    sentences: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()  # of all Functions that were met
+
+    def told(self, outside: Iterable[type]) -> Iterator[str]:
+        """In sentences; also of Functions between the outputs and the loss, where they are not the model's."""
+        yield from self.sentences
+        others = dict.fromkeys(one.__qualname__ for one in outside if not is_library(one.__module__))
+        for name in [one for one in others if one not in self.names][:MOST]:
+            yield f"the backward pass of {name} (own) was not held against the numerical derivative: not the model's"
+
+
+def own_backwards(found: Sequence[Adjoint]) -> OwnBackwards:
     """One sentence for each of the user's own Functions and each place that calls it; of several calls the worst."""
     from limpid.adjoints.adjoint import Verdict
 
@@ -26,7 +42,7 @@ def own_backwards(found: Sequence[Adjoint]) -> tuple[str, ...]:
         known = worst.setdefault((one.function, one.source), one)
         if order.index(one.verdict) < order.index(known.verdict):
             worst[one.function, one.source] = one
-    return tuple(map(_told, list(worst.values())[:MOST]))
+    return OwnBackwards(tuple(map(_told, list(worst.values())[:MOST])), frozenset(one.function for one in found))
 
 
 def _told(one: Adjoint) -> str:

@@ -13,6 +13,7 @@ from limpid.doctor.description.given_labels import TaughtClasses
 from limpid.doctor.description.held import HeldModels
 from limpid.doctor.description.kept import KeptWeights
 from limpid.doctor.description.others import Moves
+from limpid.doctor.description.own_backwards import OwnBackwards
 from limpid.doctor.description.reach import Reach
 from limpid.doctor.description.reach_back import ReachBack
 from limpid.doctor.description.rows import Ends
@@ -42,7 +43,7 @@ class SoFar:
     reach: Reach | None = None  # which outputs read a token, when the model was examined first
     moves: tuple[Moves, ...] = ()  # what other inputs move, then
     reach_back: ReachBack | None = None  # how far back the gradient of an output comes, then
-    own_backwards: tuple[str, ...] = ()  # sentences on backward passes of the user's own, then
+    own_backwards: OwnBackwards = field(default_factory=OwnBackwards)  # held against forward passes, then
     scales: Scales | None = None  # sizes of what tables give and blocks are given, then
     moved_with_order: float = 0.0  # how far outputs lie from those of the same rows in another order, of the largest
     alike: Alike = field(default_factory=Alike)  # weights that began as copies of others

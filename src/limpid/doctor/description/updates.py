@@ -52,7 +52,7 @@ def gradient(watched: Watched, record: StepRecord, history: History) -> Iterator
         )
     if record.ways is not None:
         yield from record.ways.told()
-    yield from history.so_far.own_backwards
+    yield from history.so_far.own_backwards.told(() if record.ways is None else record.ways.own)
     if record.zeros is not None:
         tokens = {token for ids in record.token_ids for token in ids.unique().tolist()}
         yield from record.zeros.told(tokens, before_ends(record), hidden_alone(record), watched.info)

@@ -66,6 +66,7 @@ class GradientWays:
     alone: bool  # whether no other process takes part
     outputs: dict[int, tuple[Any, int]] = field(default_factory=dict)  # node and slot, by forward pass
     terms: list[Term] = field(default_factory=list)
+    own: list[type] = field(default_factory=list)  # Functions of somebody's own between the outputs and the loss
     functions: list[OwnFunction] = field(default_factory=list)
     came: dict[tuple[str, ...], dict[int, list[Tensor]]] = field(default_factory=dict)  # norms, by weights and pass
     passes: int = 0  # that the backward pass found
@@ -144,6 +145,7 @@ class GradientWays:
 
     def _follow(self, node: Any) -> None:
         function = type(node)._forward_cls
+        self.own.append(function)
 
         def back(handed_on: tuple[Tensor | None, ...], given: tuple[Tensor | None, ...]) -> None:
             if len(given) != 1 or given[0] is None or given[0].numel() != 1 or len(self.functions) >= TERMS:

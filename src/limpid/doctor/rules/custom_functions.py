@@ -30,6 +30,7 @@ NOT_ADJOINT = Rule(
     cause="the incoming gradient, a term, a scale, a mask or a sign is missing in its backward",
     fix="derive its backward from its forward; torch.autograd.gradcheck in float64 confirms it; where it is meant, "
     "declare it: @limpid.surrogate",
+    meant="surrogate gradients of spikes, gradients that are clipped, smoothed or scaled on their way",
     refuted_by="a ratio of 1 along random directions; a gradient that is another on purpose, which `limpid.surrogate` "
     "declares",
     explains=("gradient-is-not-the-gradient", "gradient-ascent", "loss-plateau", "loss-diverges"),

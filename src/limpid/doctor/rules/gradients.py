@@ -311,11 +311,12 @@ def slope(exam: Exam) -> Iterator[Finding]:
         yield ascends("gradients", "along its own gradient the loss falls as steeply as the gradient says it rises")
         return
     halves = any(gradient.half for gradient in exam.loss_gradients)
-    by_hand = any(one.verdict is not Verdict.HOLDS for one in exam.trial.adjoints)
+    asked = any(one.verdict is Verdict.WRONG for one in exam.trial.adjoints)
+    by_hand = any(one.verdict is Verdict.UNCHECKED for one in exam.trial.adjoints)
     if halves and 1 / rule["half"] < ratio < rule["half"]:
         return
     yield rule.finding(
-        severity="warning" if not halves else "notice",
+        severity="notice" if halves or asked else "warning",  # of the backward pass by hand it is asked already
         where="loss",
         says=f"along its own gradient the loss changes {ratio:.3g} times as much as the gradient says.",
         meant=None if by_hand else "",
