@@ -140,4 +140,4 @@ def test_averages_that_are_evaluated(put_back: bool) -> None:
 def test_weights_on_a_grid(rounds: bool) -> None:
     loop = Loop()
     told = loop.run(lambda step: loop.matrix.mul_(4).round_().clamp_(-1, 1).div_(4) if rounds else None)
-    assert ("*.weight hold 2 different numbers beside 0 now, of 64 entries" in told) is rounds
+    assert ("*.weight hold 2 different numbers beside 0 now, of 256 entries" in told) is rounds

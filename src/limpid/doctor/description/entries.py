@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
@@ -16,14 +17,16 @@ from limpid.doctor.weights import sample
 if TYPE_CHECKING:
     from limpid.doctor.model_info import ModelInfo
 
-ELEMENTS, TENSORS = 64, 512
-"""Entries that are read of a tensor, and tensors of which any are."""
+ELEMENTS, TENSORS, CLOSER = 16, 512, 256
+"""Entries that are read of a tensor at every step, tensors of which any are, and entries that are read at the end."""
+BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
+"""As what numpy reads formats."""
 ZERO, FEW, MANY = 0.1, 8, 24
 """Share of zeros from which on, and different numbers up to which they are told, of so many entries or more."""
 
 
 class Entries:
-    """Up to 64 entries of each floating tensor of a model, at an odd distance, so that they lie in many columns."""
+    """Up to 16 entries of each floating tensor of a model, at an odd distance, so that they lie in many columns."""
 
     def __init__(self, info: ModelInfo) -> None:
         usable = {} if info.sharded else info.parameters
@@ -38,6 +41,7 @@ class Entries:
         self.on_host = all(map(on_host, self.tensors))
         self._at: list[int] = []
         self._parts: list[Tensor] = []
+        self._arrays: list[np.ndarray] = []
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -51,7 +55,12 @@ class Entries:
             parts = [_spread(one) for one in self.tensors]
             shared = all(part.data_ptr() == place for part, place in zip(parts, at, strict=True))
             self._parts, self._at = parts, at if shared else []
-        return torch.cat(self._parts) if self.on_host else joined(self._parts)
+            kinds = {part.dtype for part in parts}
+            bits = BITS.get(parts[0].dtype) if self.on_host and len(kinds) == 1 else None
+            self._arrays = [] if bits is None else [part.view(bits).numpy() for part in parts]
+        if self._arrays:  # torch copies parts with gaps one by one, at some µs each
+            return torch.from_numpy(np.concatenate(self._arrays)).view(self._parts[0].dtype)
+        return joined(self._parts)
 
     def changed(self, one: Tensor, other: Tensor, beyond: float) -> dict[int, float]:
         """By number of the tensor, how far two readings lie apart over the size of the first, where beyond so much."""
@@ -62,21 +71,21 @@ class Entries:
         far = torch.where(sizes > 0, (moved / sizes.clamp(min=1e-300)).sqrt(), moved.sqrt())
         return {i: far for i, far in enumerate(far.tolist()) if far > beyond}
 
-    def zeros(self, now: Tensor) -> dict[str, float]:
+    def zeros(self) -> dict[str, float]:
         """The share of exact zeros, of matrices with some."""
-        shares = {name: float((values == 0).double().mean()) for name, values in self._matrices(now)}
+        shares = {name: float((values == 0).double().mean()) for name, values in self._matrices()}
         return {name: share for name, share in shares.items() if share > ZERO}
 
-    def few_values(self, now: Tensor) -> dict[str, int]:
+    def few_values(self) -> dict[str, int]:
         """How many different numbers beside 0, of matrices with few."""
-        others = {name: values[values != 0] for name, values in self._matrices(now)}
+        others = {name: values[values != 0] for name, values in self._matrices()}
         counts = {name: len(values.unique()) for name, values in others.items() if len(values) >= MANY}
         return {name: count for name, count in counts.items() if count <= FEW}
 
-    def _matrices(self, now: Tensor) -> Iterator[tuple[str, Tensor]]:
-        for name, tensor, values in zip(self.names, self.tensors, now.split(self.sizes), strict=True):
-            if tensor.ndim > 1 and len(values) >= MANY:
-                yield name, values
+    def _matrices(self) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in zip(self.names, self.tensors, strict=True):
+            if tensor.ndim > 1 and tensor.numel() >= MANY:
+                yield name, _spread(tensor, CLOSER)
 
     def of(self, numbers: Sequence[int]) -> Tensor:
         """Which entries of a reading are of these tensors."""
@@ -85,10 +94,10 @@ class Entries:
         return chosen.repeat_interleave(torch.tensor(self.sizes))
 
 
-def _spread(tensor: Tensor) -> Tensor:
+def _spread(tensor: Tensor, count: int = ELEMENTS) -> Tensor:
     """Entries that share memory with a tensor where it lies in one piece."""
     held = tensor.detach()
-    spacing = (held.numel() - 1) // ELEMENTS
+    spacing = (held.numel() - 1) // count
     if spacing > 1 and held.is_contiguous():
-        return held.as_strided((ELEMENTS,), (spacing - (spacing % 2 == 0),))
-    return sample(held, ELEMENTS)
+        return held.as_strided((count,), (spacing - (spacing % 2 == 0),))
+    return sample(held, count)

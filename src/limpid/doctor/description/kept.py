@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from limpid.doctor.description.entries import Entries
+from limpid.doctor.description.entries import CLOSER, Entries
 from limpid.doctor.description.outside import ROUNDING, OutsideChanges
 from limpid.doctor.description.versions import Versions
 from limpid.doctor.description.words import listed, number, patterns, share, span
@@ -106,13 +106,13 @@ class KeptWeights:
             yield from self.changes.told(self.entries)
             now = self.entries.now() if self.entries.on_host else None
             yield from self.versions.told(None if self.changes.are_usual else now)
-            yield from () if now is None else _few(self.entries, now)
+            yield from () if now is None else _few(self.entries)
         yield from self.others.told("tensors of the optimizer outside of the model")
 
 
-def _few(entries: Entries, now: Tensor) -> Iterator[str]:
+def _few(entries: Entries) -> Iterator[str]:
     """Of matrices with zeros or few different numbers."""
-    zeros, different = entries.zeros(now), entries.few_values(now)
+    zeros, different = entries.zeros(), entries.few_values()
     if zeros:
         least, most = share(min(zeros.values())), share(max(zeros.values()))
         some = least if least == most else f"{least} to {most}"
@@ -120,7 +120,7 @@ def _few(entries: Entries, now: Tensor) -> Iterator[str]:
     if different:
         counts = span(list(different.values()))
         names = listed(patterns(different))
-        yield f"{names} hold {counts} different numbers beside 0 now, of {number(ELEMENTS)} entries"
+        yield f"{names} hold {counts} different numbers beside 0 now, of {number(CLOSER)} entries or fewer"
 
 
 def _change(now: Tensor, before: Tensor) -> float:

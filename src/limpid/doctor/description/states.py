@@ -58,10 +58,11 @@ class States:
 
     def gave(self, output: Any) -> None:
         """What a pass with gradients returned; what it says of rows is no state."""
+        self._made = []
+        if hasattr(output, "some_logits") or not isinstance(output, tuple | list | Mapping):  # forms them when asked
+            return
+        entries = output if isinstance(output, Mapping) else {str(i): one for i, one in enumerate(output)}
         said = find_rows(output)
-        entries = output if isinstance(output, Mapping) else {}
-        if isinstance(output, tuple | list):
-            entries = {str(i): one for i, one in enumerate(output)}
         found = [one for _, one in _several((), (), dict(entries)) if one is not said and one.numel() <= ROOM]
         self._made = [one.detach() for one in found]
 
