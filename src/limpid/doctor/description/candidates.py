@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FEWEST, MOST = 4, 2**20
 """Rows that tell an order from chance, and scores that are looked at."""
+CORNER = 64
+"""Rows and candidates that are looked at first; most scores that are not symmetric are not so there."""
 SHUT_OUT = -1e4
 """Scores of candidates that are taken out lie below."""
 ROUNDINGS, OF_HALF = 64, 4
@@ -74,13 +76,15 @@ def _itself(scores: Tensor, target: Tensor) -> str:
     rows, count = scores.shape
     own = torch.arange(rows, device=scores.device)
     for first in sorted({0, count - rows}) if count >= rows else ():
-        if _is_symmetric(scores[:, first : first + rows]):
+        square = scores[:, first : first + rows]
+        if all(_is_symmetric(square[:size, :size]) for size in (min(rows, CORNER), rows)):
             where = "the diagonal" if not first else f"the diagonal from candidate {number(first)} on"
             return _on_diagonal(scores, target, own + first, where)
     for first in sorted({0, count - rows + 1}):
-        if _is_symmetric(_with_diagonal(scores[:, first : first + rows - 1])):
+        beside = scores[:, first : first + rows - 1]
+        if all(_is_symmetric(_with_diagonal(beside[:size, : size - 1])) for size in (min(rows, CORNER), rows)):
             return "a row itself is not among them (scores are symmetric, the diagonal is left out)"
-    best, places = scores.double().max(1)
+    best, places = scores.max(1)
     if float(best.max() - best.min()) <= _rounding(scores) and bool(best.isfinite().all()):
         hit = int((places == target).sum())
         return (
@@ -117,9 +121,11 @@ def _with_diagonal(scores: Tensor) -> Tensor:
 def _of_others(scores: Tensor) -> str:
     """Of scores that are far from symmetric."""
     rows, count = scores.shape
-    squares = [scores[:, first : first + rows] for first in sorted({0, count - rows})] if count >= rows else []
+    size = min(rows, CORNER)
+    firsts = sorted({0, count - rows}) if count >= rows else []
+    squares = [scores[:size, first : first + size] for first in firsts]
     pairs = [_mirrored(one) for one in squares]
-    far = all(float((a - b).abs().mean()) > DIFFERENT * float(a.std()) for a, b in pairs if len(a) > rows)
+    far = all(float((a - b).abs().mean()) > DIFFERENT * float(a.std()) for a, b in pairs if len(a) > size)
     return "scores are not symmetric: rows and candidates are different vectors" if pairs and far else ""
 
 

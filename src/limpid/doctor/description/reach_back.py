@@ -63,7 +63,8 @@ def reach_back(exam: Exam) -> ReachBack | None:
         if first is None or second is None or second.ndim != 3 or not second.requires_grad or len(given) != 2:
             return None
         weights = torch.arange(second.shape[-1], device=second.device).cos()  # a sum of them may not move at all
-        (back,) = torch.autograd.grad((second[0, -1].float() * weights).sum(), given[1:], allow_unused=True)
+        (second[0, -1].float() * weights).sum().backward()  # reentrant checkpoints know no torch.autograd.grad
+        back = given[1].grad
     if back is None or back.ndim != 3 or back.shape[1] != length:
         return None
     apart = float((first[0, -1] - second[0, -1]).detach().abs().max())
