@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MOST = 6
 """Functions, each with the line that calls it, that are told."""
+TOLD = 1e-12
+"""Of a derivative: what is nearer is not told from it by differences."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def _told(one: Adjoint) -> str:
 
 def _within(one: Adjoint) -> str:
     off = [abs(each.given - each.expected) / each.size for each in one.along if each.size]
-    return f", within {max(off):.1g}" if off else ""
+    return f", within {max(TOLD, *off):.1g}" if off else ""
 
 
 def _beside(one: Adjoint) -> str:
