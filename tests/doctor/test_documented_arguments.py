@@ -253,13 +253,19 @@ def test_nll_loss_takes_logarithms_over_the_classes(ends: nn.Module, found: str)
 
 def test_a_likelihood_of_each_class_is_no_logit() -> None:
     """A classifier by densities: logarithms that need not add up to anything."""
-    centres = nn.Parameter(torch.randn(3, 3))
-    model = nn.ParameterList([centres])
 
-    def loss(_: nn.Module, given: Any) -> Tensor:
-        return F.nll_loss(-(given[0][:, None] - centres).square().sum(-1), given[1])
+    class Densities(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.centres = nn.Parameter(torch.randn(3, 3))
 
-    assert not spoken(model, classes, loss, "probabilities-to-loss")
+        def forward(self, x: Tensor) -> Tensor:
+            return -(x[:, None] - self.centres).square().sum(-1)
+
+    def loss(model: nn.Module, given: Any) -> Tensor:
+        return F.nll_loss(model(given[0]), given[1])
+
+    assert not spoken(Densities(), classes, loss, "probabilities-to-loss")
 
 
 def divergence(target: Callable[[Tensor], Tensor], **options: Any) -> Loss:
