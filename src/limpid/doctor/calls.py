@@ -174,11 +174,12 @@ class Call:
         called = model if self.part is None else self.part
         optional = {one.name for one in _signature(called) if one.default is None}
         told = {name for name, value in self.kwargs.items() if inspect.isroutine(value) and name in optional}
-        returned = [called(*self.args, **{name: value for name, value in self.kwargs.items() if name not in told})]
+        last = called(*self.args, **{name: value for name, value in self.kwargs.items() if name not in told})
+        returned = [last]
         for part in self.then:
             returned.append(part.make(returned))
-        return next(made for made, part in zip(reversed(returned), (*reversed(self.then), None), strict=True)
-                    if part is None or part.follows)  # fmt: skip
+            last = returned[-1] if part.follows else last
+        return last
 
     @property
     def own_parts(self) -> list[nn.Module]:

@@ -105,15 +105,12 @@ class Examinations:
             with self.recorder.paused(), self.skipped.noting("the own token"):
                 self.history.own_token = own_token(exam, gradients[0])
         in_parts = record.calls[0].part is not None
-        without = [one for one in self.watched.optimizers if not any(p.grad is not None for p in _held(one))]
-        later = [
-            rule
-            for rule in self.rules
-            if (_needs_backward(rule) and (rule.at_first_update or not rule.functions.get("on_step")))
-            or (in_parts and not _needs_backward(rule))
-            if not (in_parts and without and _needs_backward(rule))  # another part's turn is still to come
-        ]
-        self._examine(exam, later, without=self.asked)
+        shown = [rule for rule in self.rules if _needs_backward(rule)]
+        shown = [rule for rule in shown if rule.at_first_update or not rule.functions.get("on_step")]
+        if in_parts:  # nothing was asked before the first pass, and another part's turn may still be to come
+            turns = all(any(p.grad is not None for p in _held(one)) for one in self.watched.optimizers)
+            shown = [rule for rule in self.rules if (rule in shown and turns) or not _needs_backward(rule)]
+        self._examine(exam, shown, without=self.asked)
         if in_parts:
             self._read_order(exam)
         self._read_reach(exam)

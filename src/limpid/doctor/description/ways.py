@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules._functions import BackwardHookFunction
 
-from limpid.doctor.description.parts import Part, parts_of
+from limpid.doctor.description.summands import Summand, summands_of
 from limpid.doctor.description.words import listed, patterns
 from limpid.doctor.shield import Obstacle, Shield
 from limpid.doctor.undisturbed import undisturbed
@@ -70,7 +70,7 @@ class GradientWays:
     functions: list[OwnFunction] = field(default_factory=list)
     came: dict[tuple[str, ...], dict[int, list[Tensor]]] = field(default_factory=dict)  # norms, by weights and pass
     passes: int = 0  # that the backward pass found
-    sums: list[tuple[Part, Term | None]] = field(default_factory=list)  # parts of the loss, and what made each
+    sums: list[tuple[Summand, Term | None]] = field(default_factory=list)  # of the loss, and what made each
     _begun: bool = False
     _beside: list[tuple[Any, int]] = field(default_factory=list)  # node and slot of other outputs
     _compared: list[Any] = field(default_factory=list)  # nodes of the terms
@@ -106,7 +106,7 @@ class GradientWays:
         self._begun, self.passes = True, len(self.outputs)
         graph = _Graph(root.grad_fn, self.outputs)
         if splits and self.alone and root.numel() == 1 and self.outputs and not (graph.own or graph.hooked):
-            self._find_parts(root)
+            self._find_summands(root)
         for node, places in graph.entered.items():
             through = tuple(patterns(self.names.get(one, "other weights") for one in graph.through(node)))
             kinds = ([()] if graph.is_straight(node) else []) + ([through] if through else [])
@@ -115,11 +115,11 @@ class GradientWays:
             self._follow(node)
         self.outputs, self._beside, self._compared = {}, [], []
 
-    def _find_parts(self, root: Tensor) -> None:
-        """Parts of the loss by backward passes of their own, from each to the outputs and no further."""
+    def _find_summands(self, root: Tensor) -> None:
+        """Summands of the loss by backward passes of their own, from each to the outputs and no further."""
         made = dict(zip(map(id, self._compared), self.terms, strict=True))
         try:
-            found = parts_of(root, [*self.outputs.values(), *self._beside], self._compared, self.names)
+            found = summands_of(root, [*self.outputs.values(), *self._beside], self._compared, self.names)
         except RuntimeError:  # compiled code that can run backward once
             return
         self.sums = [(part, made.get(id(part.node))) for part in found]

@@ -52,8 +52,7 @@ class NativeActivatedProduct(torch.autograd.Function):
     def backward(ctx: Any, y_bar: Tensor) -> tuple[Tensor | None, ...]:
         x, up, weight = ctx.saved_tensors
         bar = native_product.BACKWARD(y_bar, weight)
-        hidden, up_bar = native_activation.AGAIN(
-            bar, x, up, ctx.kind
-        )  # the gradient of x is in the place of `bar` then
+        # The gradient of x is in the place of `bar` then.
+        hidden, up_bar = native_activation.AGAIN(bar, x, up, ctx.kind)
         learned = native_product.learned_gradients(y_bar, hidden, weight.dtype, *ctx.needs_input_grad[2:4])
         return bar, None if up is None else up_bar, *learned, None

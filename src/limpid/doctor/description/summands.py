@@ -1,4 +1,4 @@
-"""The parts that a loss is the sum of: what each is worth in the gradient, beside the whole."""
+"""The summands of a loss: what each is worth in the gradient, beside the whole."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Leaf:
 
 
 @dataclass
-class Part:
+class Summand:
     """One of them, as the first backward pass of a step finds it."""
 
     name: str
@@ -69,7 +69,7 @@ class Part:
         return f"{what}, no gradient at the outputs{at}"
 
 
-def parts_of(root: Tensor, outputs: Sequence[Edge], made: Sequence[Any], names: Mapping[int, str]) -> list[Part]:
+def summands_of(root: Tensor, outputs: Sequence[Edge], made: Sequence[Any], names: Mapping[int, str]) -> list[Summand]:
     """Of a loss that its backward pass is about to begin with; none where it is no sum.
 
     made    nodes of what loss functions returned, which are no sums
@@ -97,12 +97,12 @@ def parts_of(root: Tensor, outputs: Sequence[Edge], made: Sequence[Any], names: 
             if g is not None
         }
         gradients.append(given)
-        found.append(Part(_named(edge[0]), edge[0], factor.sum(), kept))
+        found.append(Summand(_named(edge[0]), edge[0], factor.sum(), kept))
     _compare(found, gradients)
     return found
 
 
-def _compare(found: Sequence[Part], gradients: Sequence[Sequence[Tensor | None]]) -> None:
+def _compare(found: Sequence[Summand], gradients: Sequence[Sequence[Tensor | None]]) -> None:
     """Sizes at the outputs, and directions beside their sum."""
     columns = [[one.float() for one in column if one is not None] for column in zip(*gradients, strict=True)]
     wholes = [sum(column, torch.zeros(())) for column in columns]
