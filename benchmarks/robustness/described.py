@@ -96,6 +96,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--judge", action="store_true")
     given = parser.parse_args()
+    needed = [given.folder / one for one in ("key.json", "one/answers.json", "two/answers.json")]
+    if given.judge and (lacking := [str(one) for one in needed if not one.exists()]):
+        parser.error(f"there is no {lacking[0]}: --judge counts the answers of two readers, in their folders")
     load()
     if given.judge:
         return judge(given.folder)
