@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from limpid.doctor.history import History
 from limpid.doctor.hooks import Hooks
 from limpid.doctor.loop_facts import EARLY, LoopFacts
 from limpid.doctor.model_info import ModelInfo
+from limpid.doctor.own_updates import own_rule, own_update, presumes_usual_update
 from limpid.doctor.ranks import Ranks
 from limpid.doctor.replay import nan_replay
 from limpid.doctor.rule import ASKS, Probe, Rule, functions
@@ -248,6 +250,8 @@ class Doctor:
         if self.ranks is not None:
             with self.skipped.noting("ranks"):
                 record.rank_lines = self.ranks.exchange(record.number, self.history.rows.hashes)
+        if not self.history.own_update:
+            self.history.own_update = own_update(self.watched, record, self.history.so_far.kept)
         there: dict[str, bool] = {"": True}
         for name, function, asks in self._on_step:  # more than a hundred: nothing is made for those that find nothing
             try:
@@ -291,8 +295,15 @@ class Doctor:
 
     def _add(self, findings: Iterable[Finding]) -> None:
         said = self.watched.expected
-        asked = (one for one in findings if RULES[one.rule] in self.rules)
+        asked = (self._as_asked(one) for one in findings if RULES[one.rule] in self.rules)
         self.log.add(one for one in asked if said is None or not said.settles(one.rule))
+
+    def _as_asked(self, finding: Finding) -> Finding:
+        """A law of the usual update asks where the loop has one of its own."""
+        if finding.severity == "notice" or finding.meant or not presumes_usual_update(RULES[finding.rule]):
+            return finding
+        own = self.history.own_update or own_rule(self.watched)
+        return dataclasses.replace(finding, meant=own) if own else finding
 
 
 def _is_first() -> bool:
