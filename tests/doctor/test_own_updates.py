@@ -1,4 +1,4 @@
-"""Laws of the usual update accuse in a usual loop; where the update is the loop's own they ask, until the run suffers."""
+"""Laws of the usual update accuse in a usual loop; where the update is the loop's own they ask, until it suffers."""
 
 from __future__ import annotations
 
