@@ -90,6 +90,7 @@ class History:
     random_evaluations: int = 0  # forward passes without gradient in training mode, with dropout
     other_leaves: dict[int, OtherLeaf] = field(default_factory=dict)  # by identity
     plays: bool = False  # whether the loss depends on parameters that another optimizer trains
+    beside: int = 0  # updates of another model's parameters
     own_update: str = ""  # what the loop's updates have of its own, in words
     # what single rules remember
     next_token_classes: int = 0  # size of the vocabulary, where the loss teaches tokens

@@ -120,6 +120,7 @@ class StepRecord:
     kept: set[int] = field(default_factory=set)  # those of them that had gradients before the backward pass
     scheduled: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)  # set, used
     other: weakref.ref[Any] | None = None  # an optimizer that is not watched and has changed the model
+    beside: int = 0  # updates of another model's parameters
     rank_lines: list[RankLines] = field(default_factory=list)  # steps of which every process has reported by now
     copies: HostCopies = field(default_factory=HostCopies)  # of what lies elsewhere
 

@@ -169,12 +169,15 @@ class UpdateRecorder(BackwardRecorder):
 
     @guarded
     def on_other_update(self, optimizer: Any) -> None:
-        """An update of the model's parameters by an optimizer that nobody gave to the doctor."""
+        """An update by an optimizer that nobody gave to the doctor, of the model's parameters or of another's."""
         if optimizer in self.watched.optimizers:
             return
         names = self.watched.info.names
         if any(id(p) in names for group in optimizer.param_groups for p in group["params"]):
             self.record.other = weakref.ref(optimizer)
+        else:
+            self.record.beside += 1
+            self.history.beside += 1
 
 
 def _last(events: list[str], name: str) -> int:

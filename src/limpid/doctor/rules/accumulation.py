@@ -225,13 +225,13 @@ def passes_of_means(watched: Watched, record: StepRecord, history: History) -> I
 def between_passes(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     """What happens to gradients between two backward passes of one step.
 
-    Several optimizers wipe each other's gradients by intent; a step towards flat places makes its passes on the same
-    rows or at other weights; who joins gradients of several losses steps with none of them.
+    Several optimizers, watched or not, wipe each other's gradients by intent; a step towards flat places makes its
+    passes on the same rows or at other weights; who joins gradients of several losses steps with none of them.
     """
     from limpid.doctor.shield import is_library
 
     rule, passes = PASSES_UNEQUAL, record.passes
-    if passes is None or not record.updated:
+    if passes is None or not record.updated or record.beside:
         return
     plain = len(watched.optimizers) == 1 and passes.used and not passes.weights_moved and _on_other_rows(record)
     shares = passes.shares() if plain else {}

@@ -141,8 +141,9 @@ def overfits(curves: Curves) -> Iterator[Finding]:
 @on_step(LOSS_SPIKE, LOSS_DIVERGES)
 def rises(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if history.loss_was_added and history.loss_has_level:
+        plays = history.plays or 2 * history.beside > record.number  # whose graph nobody sees, by autograd.grad
         for finding in _judged(history.losses, record.number, history.rate_was_raised):
-            yield replace(finding, severity="notice", cause=PLAYS) if history.plays else finding
+            yield replace(finding, severity="notice", cause=PLAYS) if plays else finding
 
 
 @in_log(LOSS_SPIKE, LOSS_DIVERGES)
