@@ -56,7 +56,7 @@ def test_every_process_gives_back_what_another_one_compressed(tmp_path: Path) ->
         one = small_model(context=32, **sizes)
         saved = {"sizes": sizes, "weights": one.transformer.state_dict(), "content": drawn(one, 150)}
         torch.save(saved, tmp_path / f"{name}.pt")
-    just_compiled = {"NUMBA_CACHE_DIR": str(tmp_path / "compiled")}
+    just_compiled = {"NUMBA_CACHE_DIR": str(tmp_path / "compiled"), "TMPDIR": str(tmp_path)}  # a cache and its lock
     assert in_a_process(tmp_path, threads=2, **just_compiled, **OLD_PROCESSOR) == {"compressed"}
     for name in FAMILIES:
         with (tmp_path / f"{name}.int8").open("rb") as file:

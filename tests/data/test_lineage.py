@@ -1,6 +1,7 @@
 """Which documents made a batch: every row of a trained step is spelled by the documents it is led back to."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,21 +12,33 @@ from limpid.config import DataConfig
 from limpid.data.lineage import _byte_range, rows_of_step
 from limpid.data.tokens import prepare
 from limpid.errors import CheckpointError
+from limpid.lock import released_after
 from limpid.run import Run
-from limpid.source import find_step
+from limpid.source import find_run, find_step
 from limpid.training.replay import record_past, replay
 from small import config, corpus
 
 LENGTH = 17
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus and a run of five steps that every test gets a copy of."""
+    folder = tmp_path_factory.mktemp("original")
+    with pytest.MonkeyPatch.context() as patch, released_after():
+        patch.chdir(folder)
+        corpus(Path("corpus"), 12)
+        lines = "".join(json.dumps({"text": f"n {n}"}) + "\n" for n in range(300))  # several documents in a row
+        Path("corpus/more.jsonl").write_text(lines)
+        train(config(Path("corpus"), max_steps=5, gradient_accumulation_steps=2), "run")
+    return folder
+
+
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    corpus(Path("corpus"), 12)
-    lines = "".join(json.dumps({"text": f"n {n}"}) + "\n" for n in range(300))  # several documents in a row
-    Path("corpus/more.jsonl").write_text(lines)
-    return train(config(Path("corpus"), max_steps=5, gradient_accumulation_steps=2), "run")
+    return find_run("run")
 
 
 def document(name: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -73,12 +74,18 @@ def turn(x: Tensor) -> Tensor:
 
 def batch(step: int, rows: int = ROWS) -> tuple[Tensor, Tensor]:
     """Rows of a made-up language: each token depends on the one before."""
+    ids = _drawn(step, rows).clone()
+    return ids[:, :-1], ids[:, 1:].clone()
+
+
+@functools.cache
+def _drawn(step: int, rows: int) -> Tensor:
     generator = torch.Generator().manual_seed(step)
     ids = torch.randint(0, VOCAB, (rows, LENGTH + 1), generator=generator)
     noise = torch.rand(ids.shape, generator=generator) < 0.7
     for t in range(1, LENGTH + 1):
         ids[:, t] = torch.where(noise[:, t], (3 * ids[:, t - 1] + 5) % VOCAB, ids[:, t] % (VOCAB // 2))
-    return ids[:, :-1], ids[:, 1:].clone()
+    return ids
 
 
 def groups(model: nn.Module) -> list[dict[str, Any]]:
