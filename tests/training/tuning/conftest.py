@@ -1,6 +1,7 @@
 """A model of two layers on bytes, and records of every kind to tune it on."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import pytest
 
 import limpid
 import small
+from limpid.lock import released_after
 from limpid.run import Run
+from limpid.source import find_run
 
 SUMS = [(a, b) for a in range(1, 9) for b in range(2, 7)]
 RECORDS: dict[str, Callable[[int, int], dict[str, Any]]] = {
@@ -33,10 +36,21 @@ OPTIONS = {"max_steps": 3, "batch_size": 4, "eval_steps": 3, "save_steps": 1, "s
            "precision": "fp32"}  # fmt: skip
 
 
+@pytest.fixture(scope="session")
+def trained_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that every test gets a copy of."""
+    folder = tmp_path_factory.mktemp("base")
+    with pytest.MonkeyPatch.context() as patch, released_after():
+        patch.setenv("LIMPID_CACHE", str(small.share_kernels(folder / "cache")))
+        chosen = small.config(small.corpus(folder / "corpus"), max_steps=3, doctor=False)
+        return limpid.train(chosen, str(folder / "run")).path
+
+
 @pytest.fixture
-def base(data: Path) -> Run:
-    """A run to tune."""
-    return limpid.train(small.config(data, max_steps=3, doctor=False), "base")
+def base(trained_base: Path, data: Path) -> Run:
+    """A run to tune, and the texts that such a run is trained on."""
+    shutil.copytree(trained_base, "runs/base")
+    return find_run("base")
 
 
 @pytest.fixture
