@@ -68,7 +68,8 @@ class Call:
             if is_ids(self.kwargs.get(name)):
                 return self.kwargs[name]
         before: list[int] = []  # rows of whole numbers that come first
-        for value in [*self.args, *self.kwargs.values()]:
+        told = {*LABEL_NAMES, *MASK_NAMES}
+        for value in [*self.args, *(value for name, value in self.kwargs.items() if name not in told)]:
             if is_ids(value):
                 edges = len(value) == 2 and any(rows != 2 for rows in before)  # of a graph: no ids of its nodes
                 return None if edges else value

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from limpid.doctor.calls import Call
-from limpid.doctor.description import moves, own_backwards, reach, reach_back, scales
+from limpid.doctor.description import chance, moves, own_backwards, reach, reach_back, scales
 from limpid.doctor.exam import Exam, Function, examine
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.history import History
@@ -154,6 +154,8 @@ class Examinations:
             with scales(self.info) as self.history.so_far.scales:
                 self.history.so_far.reach = reach(exam)
             self.history.so_far.moves = moves(exam)
+        with self.recorder.paused(), self.skipped.noting("chance in training mode"):
+            self.history.so_far.chance = chance(exam)
         with self.recorder.paused(), self.skipped.noting("how far back a gradient comes"):
             self.history.so_far.reach_back = reach_back(exam)
         with self.recorder.paused(), self.skipped.noting("backward passes of one's own"):

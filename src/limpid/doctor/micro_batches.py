@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from limpid.doctor.calls import ID_NAMES, LABEL_NAMES, MASK_NAMES, Call, is_ids, is_whole, parameters_of
+from limpid.doctor.calls import ID_NAMES, LABEL_NAMES, MASK_NAMES, Call, is_ids, parameters_of
 
 Array = np.ndarray
 OLD_LOG_PROBABILITIES = (
@@ -118,8 +118,8 @@ def micro_batches(batch: Any) -> list[Micro]:
     if isinstance(batch, Mapping) or hasattr(batch, "keys"):
         entry = {name: _tensor(batch[name]) for name in batch}
         ids = _first(entry, ID_NAMES)
-        of_choices = ids is not None and is_whole(ids) and ids.ndim > 2  # (row, choice, position): no rows of tokens
-        return [Micro(None if of_choices else ids, _labels(entry), _first(entry, MASK_NAMES), batch)]
+        ids = ids if is_ids(ids) else None  # neither measured numbers nor (row, choice, position)
+        return [Micro(ids, _labels(entry), _first(entry, MASK_NAMES), batch)]
     if isinstance(getattr(batch, "arrays", None), Mapping):
         entry = {name: _tensor(array) for name, array in batch.arrays.items()}
         rows = tuple(getattr(batch, "rows", ()))

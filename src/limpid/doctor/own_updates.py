@@ -1,8 +1,8 @@
 """Whether a loop updates its weights in a way of its own, which laws of the usual update do not foresee.
 
-These laws follow from one backward pass a step, a library's rule, and weights that nothing else writes. Each of them is
-nearly always right; there are so many that unusual ones among sound loops meet one after another. So where the update
-is the loop's own, they ask, unless the run suffers.
+These laws follow from one learner, gradients of its backward passes, a library's rule, and weights that nothing else
+writes. Each of them is nearly always right; there are so many that unusual ones among sound loops meet one after
+another. So where the update is the loop's own, they ask, unless the run suffers.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LAWS = frozenset(
     (
+        "accumulation",
         "adam",
         "backward_passes",
         "clipping",
@@ -61,6 +62,10 @@ def own_update(watched: Watched, record: StepRecord, kept: KeptWeights) -> str:
         return "updates that are taken back, or that begin anew from earlier weights"
     if kept.changes.groups:
         return "weights that something beside the update writes"
+    if record.beside:
+        return "another model that learns in the same loop"
+    if record.norm and "backward" not in record.events:
+        return "gradients that no backward() makes"
     if record.sampled and any(map(_is_hooked, watched.held)):
         return "gradients that a hook of one's own changes"
     return ""

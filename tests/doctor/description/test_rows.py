@@ -156,3 +156,32 @@ def test_a_part_of_the_loss_that_counts_padding(masked: bool) -> None:
     assert doctor.description is not None
     told = "\n".join(doctor.description.of("gradient"))
     assert ("tokens.weight learns by padding: its rows 0 have a gradient" in told) is not masked
+
+
+def test_rows_of_measured_numbers_beside_several_labels_are_told_apart_by_their_numbers() -> None:
+    """A batch by names, as of transformers' Trainer: six numbers, and three classes each."""
+    torch.manual_seed(0)
+    body, rows = nn.Linear(6, 9), torch.randn(16, 6)
+
+    class Questions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = body
+
+        def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+            return F.cross_entropy(self.body(x).view(-1, 3), labels.flatten())
+
+    model = Questions()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for step in range(8):
+            some = rows[(torch.arange(8) + 8 * step) % 16]
+            batch = {"x": some, "labels": torch.stack([some[:, :2].argmax(1), some[:, 2:5].argmax(1)] * 2, 1)[:, :3]}
+            loss = model(**batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, batch)
+    assert not [what for what, why in doctor.skipped.items() if "0-d tensor" in why]
+    assert doctor.description is not None
+    assert "rows so far: 24, 16 of them different" in "\n".join(doctor.description.of("data"))

@@ -1,5 +1,6 @@
 """What a loop does, told in the order of a step, for its author to hold against what it is meant to do."""
 
+from limpid.doctor.description.chance import chance
 from limpid.doctor.description.description import Description, Line, described
 from limpid.doctor.description.others import moves
 from limpid.doctor.description.own_backwards import own_backwards
@@ -8,4 +9,15 @@ from limpid.doctor.description.reach_back import reach_back
 from limpid.doctor.description.scales import scales
 from limpid.doctor.description.so_far import SoFar
 
-__all__ = ["Description", "Line", "SoFar", "described", "moves", "own_backwards", "reach", "reach_back", "scales"]
+__all__ = [
+    "Description",
+    "Line",
+    "SoFar",
+    "chance",
+    "described",
+    "moves",
+    "own_backwards",
+    "reach",
+    "reach_back",
+    "scales",
+]

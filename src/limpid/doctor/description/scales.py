@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ENTRIES = 65536
 """Entries by which the size of a table is measured."""
+SHOWN = 4
+"""Blocks whose sizes are told one by one."""
 OTHER = 1.5
 """How many times as large as its entries what a table gives must be to be told apart from them."""
 
@@ -30,9 +32,13 @@ class Scales:
     first: float | None = None  # of what the first block is given; None where there are no blocks
     outputs: float | None = None  # deviation of the logits
     of_matrix: float | None = None  # what their matrix would make of a normed input: its size times √width
+    blocks: list[float] = field(default_factory=list)  # of what blocks return, in the order of their calls
+    normed: list[bool] = field(default_factory=list)  # whether that is what a norm inside of the block gave
+    norms: bool = False  # whether blocks have norms
 
     def told(self) -> Iterator[str]:
-        """In a sentence, of models with tables and blocks."""
+        """In sentences, of models with tables or blocks."""
+        yield from self._of_blocks()
         if not self.tables or self.first is None:
             return
         said = [
@@ -49,6 +55,15 @@ class Scales:
             f"size (rms) of what tables give: {', '.join(said)}; of the first block's input "
             f"{self.first:.2g}{beside}{spread}"
         )
+
+    def _of_blocks(self) -> Iterator[str]:
+        if not self.blocks or not all(map(math.isfinite, self.blocks)):
+            return
+        sizes = ", ".join(f"{one:.2g}" for one in self.blocks[:SHOWN])
+        more = f" and so on to {self.blocks[-1]:.2g}" if len(self.blocks) > SHOWN else ""
+        which = "all" if all(self.normed) else "none" if not any(self.normed) else "some"
+        last = f"; {which} return{'' if which == 'all' else 's' if which == 'none' else ''} what a norm of theirs gave"
+        yield f"size (rms) of what blocks return: {sizes}{more}{last if self.norms else ''}"
 
 
 @contextlib.contextmanager
@@ -75,10 +90,29 @@ def scales(info: ModelInfo) -> Iterator[Scales]:
             seen.outputs = float(logits.detach().float().std())
             seen.of_matrix = _size(head[1]) * math.sqrt(head[1].numel() / logits.shape[-1])
 
+    gave: dict[int, Tensor] = {}  # what norms inside of blocks gave last
+
+    def norm_gave(module: nn.Module, _: Any, made: Any) -> None:
+        if isinstance(made, Tensor):
+            gave[id(module)] = made
+
+    def returned(block: nn.Module, _: Any, made: Any) -> None:
+        out = made if isinstance(made, Tensor) else next((one for one in made if isinstance(one, Tensor)), None)
+        if out is not None and out.is_floating_point() and len(seen.blocks) < len(info.blocks):  # in the first pass
+            seen.blocks.append(_size(out))
+            seen.normed.append(any(gave.get(id(part)) is out for part in block.modules()))
+        gave.clear()
+
     tables = [(name, module) for name, module in info.model.named_modules() if isinstance(module, nn.Embedding)]
     handles = [module.register_forward_hook(gives(name)) for name, module in tables]
     handles += [module.register_forward_pre_hook(given, with_kwargs=True) for _, module in info.blocks[:1]]
     handles += [module.register_forward_hook(said) for module in {info.core: None, info.model: None}]
+    norms = {
+        part: None for _, block in info.blocks for part in block.modules() if "norm" in type(part).__name__.lower()
+    }
+    seen.norms = bool(norms)
+    handles += [part.register_forward_hook(norm_gave) for part in norms]
+    handles += [block.register_forward_hook(returned) for _, block in info.blocks]
     try:
         yield seen
     finally:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from limpid.doctor.description.alike import Alike
+from limpid.doctor.description.chance import Chance
 from limpid.doctor.description.choices import Choices
 from limpid.doctor.description.evaluations import Evaluations
 from limpid.doctor.description.given_labels import TaughtClasses
@@ -44,6 +45,7 @@ class SoFar:
     moves: tuple[Moves, ...] = ()  # what other inputs move, then
     reach_back: ReachBack | None = None  # how far back the gradient of an output comes, then
     own_backwards: OwnBackwards = field(default_factory=OwnBackwards)  # held against forward passes, then
+    chance: Chance | None = None  # what random numbers do to outputs in training mode, then
     scales: Scales | None = None  # sizes of what tables give and blocks are given, then
     moved_with_order: float = 0.0  # how far outputs lie from those of the same rows in another order, of the largest
     alike: Alike = field(default_factory=Alike)  # weights that began as copies of others

@@ -124,7 +124,8 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
         )
     cut = [name for name in without if name not in idle]
     silent = [name for name in flow.silent if not _starts_at_zero(exam, name)]
-    waits = bool(flow.silent) and not silent  # for weights that start at 0 to leave it
+    leaves = any(norms.get(name) and p.ndim > 1 and is_zero(p) for name, p in exam.info.parameters.items())
+    waits = leaves or (bool(flow.silent) and not silent)  # for weights that start at 0 to leave it
     zero = [name for name in trained if norms.get(name) == 0 and not waits and not _excused(exam, name)]
     spare = _poolers(exam) if cut and not zero else set()
     if spare and all(_inside(name, spare) for name in cut) and not any(_inside(name, spare) for name in flow.cut):

@@ -11,6 +11,8 @@ from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step
 from limpid.doctor.weights import constant_matrices, units_stay_alike
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from limpid.doctor.exam import Exam
 
 FAMILY = "initialisation"
@@ -31,6 +33,9 @@ TIED_WEIGHTS_APART = Rule(
     refuted_by="one storage for both",
     explains=("parameters-not-in-optimizer",),
 )
+
+FAR = 100.0
+"""Times the lowest of the other logits, at which a number stands for no logit."""
 
 TOO_LARGE = Rule(
     "initialisation-too-large",
@@ -117,6 +122,14 @@ def tied_apart(exam: Exam) -> Iterator[Finding]:
     )
 
 
+def _holds_a_mask(logits: Tensor) -> bool:
+    """Whether some are one number far below the others, which no weights give: choices that are ruled out."""
+    least = logits.min()
+    ruled_out = logits == least
+    others = logits[~ruled_out]
+    return int(ruled_out.sum()) > 1 and len(others) > 0 and float(least) < FAR * min(-1.0, float(others.min()))
+
+
 @before_first_step(TOO_LARGE)
 def too_large(exam: Exam) -> Iterator[Finding]:
     """By what it does to the logits."""
@@ -124,7 +137,7 @@ def too_large(exam: Exam) -> Iterator[Finding]:
     if plain is None or plain.ndim != 3 or not exam.fresh or not bool(plain.isfinite().all()):
         return
     chance, spread = math.log(plain.shape[-1]), float(plain.std(-1).mean())
-    if spread <= rule["spread"] or ids is None or ids.shape[1] != plain.shape[1]:
+    if spread <= rule["spread"] or ids is None or ids.shape[1] != plain.shape[1] or _holds_a_mask(plain):
         return
     targets = ids[:, 1:].clamp(max=plain.shape[-1] - 1).to(plain.device).long()
     first = float(-plain[:, :-1].log_softmax(-1).gather(-1, targets[..., None]).mean())

@@ -207,8 +207,10 @@ def policy_gradient(watched: Watched, record: StepRecord, history: History) -> I
     if not isinstance(given, Mapping) or len(record.row_gradients) != 1:
         return
     logits, gradient = record.row_gradients[0]
+    if gradient.ndim != 2 or gradient.shape[1] < 2:
+        return
     chosen, earned, prompts = (_of_rows(record, given, names, len(gradient)) for names in (ACTIONS, REWARDS, PROMPTS))
-    if chosen is None or earned is None or gradient.ndim != 2 or gradient.shape[1] < 2:
+    if chosen is None or earned is None:
         return
     index = chosen.long().clamp(0, gradient.shape[1] - 1)[:, None]
     push = -gradient.gather(1, index).squeeze(1).double()

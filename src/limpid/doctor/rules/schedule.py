@@ -105,6 +105,8 @@ def zero_for_some_steps(watched: Watched, record: StepRecord, history: History) 
         return
     peak = history.top_rate
     if peak == 0:
+        if history.updates and max(history.updates[-1][1].change, default=0.0) > 0:
+            return  # a rule of one's own, which asks no rate
         coming = watched.rates_to_come(AHEAD)
         if zeros == LATER or (coming is not None and not any(coming)):
             yield _zero(
