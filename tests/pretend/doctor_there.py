@@ -69,7 +69,7 @@ def test_few_reads_wait() -> None:
 
     def waits(loop: There, doctor: Doctor | None) -> list[int]:
         counts = []
-        for loop.number in range(30):
+        for loop.number in range(60):
             before = pretend.waits()
             loss, batches = loop.step()
             if doctor is not None:
