@@ -7,6 +7,7 @@ from torch import nn
 import limpid
 from limpid.operations import Report
 from limpid.operations.call import Check
+from operations.convolutions import rounds_once
 from operations.models import MODELS, step_of
 
 FORMATS = ["fp32", "autocast", "bf16", "fp64"]
@@ -36,22 +37,12 @@ def trained(name: str, form: str, record: bool) -> tuple[Report | None, nn.Modul
     return recorded.verify(), model, loss
 
 
-AVX512 = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-CONVOLVES = ("Mamba", "convolutions")
-"""Of processors without AVX-512 PyTorch's convolutions add up in bfloat16, which is rightly called wrong."""
-HONEST = [
-    (m, f)
-    for m in MODELS
-    for f in FORMATS
-    if (m, f) not in NOT_ALL and (AVX512 or m not in CONVOLVES or f not in ("bf16", "autocast"))
-]
-
-
-@pytest.mark.parametrize(("name", "form"), HONEST)
+@pytest.mark.parametrize(("name", "form"), [(m, f) for m in MODELS for f in FORMATS if (m, f) not in NOT_ALL])
 def test_an_honest_step_is_within_rounding_and_all_of_it_is_checked(name: str, form: str) -> None:
     report, *_ = trained(name, form, record=True)
     assert report is not None
-    assert not report.wrong, str(report.wrong[0])
+    wrong = [call for call in report.wrong if rounds_once() or "convolution" not in call.operation]
+    assert not wrong, str(wrong[0])
     assert not report.unchecked, str(report.unchecked[0])
     assert {call.phase for call in report.calls} == {"forward", "backward", "update"}
     assert "100.00% of the arithmetic checked" in str(report)
