@@ -98,3 +98,31 @@ def test_gradients_that_wait_for_a_form_to_leave_0_are_not_cut(cut: bool, found:
             optimizer.step()
             doctor.step(loss, ids)
     assert [one.rule for one in doctor.findings if one.rule == "gradient-cut"] == found
+
+
+class Neighbours(nn.Module):
+    """Scores of a word beside others, all 0 at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.here, self.there = nn.Embedding(40, 8), nn.Embedding(40, 8)
+        nn.init.zeros_(self.there.weight)
+
+    def forward(self, words: Tensor, others: Tensor) -> Tensor:
+        return (self.here(words)[:, None] * self.there(others)).sum(2)
+
+
+def test_words_drawn_for_comparison_are_no_smoothed_labels() -> None:
+    torch.manual_seed(0)
+    model = Neighbours()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(3):
+            words, others = torch.randint(0, 40, (32,)), torch.randint(0, 40, (32, 6))
+            scores = model(words, others)
+            loss = -(F.logsigmoid(scores[:, 0]) + F.logsigmoid(-scores[:, 1:]).sum(1)).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, (words, others))
+    assert [one.says for one in doctor.findings if "smoothed" in one.says] == []

@@ -67,12 +67,14 @@ def moves(exam: Exam) -> tuple[Moves, ...]:
     return ()
 
 
-def outputs(exam: Exam, call: Call, find: Callable[[Any], Tensor | None]) -> Tensor | None:
-    """Of a pass in evaluation mode; None where the model does not take such a call."""
+def outputs(
+    exam: Exam, call: Call, find: Callable[[Any], Tensor | None], training: bool = False, seed: int = 0
+) -> Tensor | None:
+    """Of a pass, in evaluation mode or in training; None where the model does not take such a call."""
     try:
         with undisturbed(exam.shield):
-            exam.model.eval()
-            seeded()
+            exam.model.train(training)
+            seeded(seed)
             found = find(call.make(exam.model))
             return None if found is None or found.ndim < 1 else found.detach()
     except (RuntimeError, ValueError, IndexError, TypeError):

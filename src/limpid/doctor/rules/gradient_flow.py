@@ -124,9 +124,9 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
         )
     cut = [name for name in without if name not in idle]
     silent = [name for name in flow.silent if not _starts_at_zero(exam, name)]
-    leaves = any(norms.get(name) and p.ndim > 1 and is_zero(p) for name, p in exam.info.parameters.items())
-    waits = leaves or (bool(flow.silent) and not silent)  # for weights that start at 0 to leave it
+    waits = bool(flow.silent) and not silent  # for weights that start at 0 to leave it
     zero = [name for name in trained if norms.get(name) == 0 and not waits and not _excused(exam, name)]
+    zero = [] if zero and _leaves_zero(exam) else zero
     spare = _poolers(exam) if cut and not zero else set()
     if spare and all(_inside(name, spare) for name in cut) and not any(_inside(name, spare) for name in flow.cut):
         yield _unread(min(spare, key=len), cut)
@@ -146,6 +146,12 @@ def _starts_at_zero(exam: Exam, module: str) -> bool:
     """Whether a module gives 0 because its weights, or those of a part of it, are 0."""
     parts = (list(part.parameters(recurse=False)) for part in exam.model.get_submodule(module).modules())
     return any(own and all(map(is_zero, own)) for own in parts)
+
+
+def _leaves_zero(exam: Exam) -> bool:
+    """Whether a matrix that is 0 has a gradient: once it is not, what lies behind it has one, too."""
+    norms, named = exam.gradient_norms, exam.info.parameters
+    return any(norms.get(name) and p.ndim > 1 and is_zero(p) for name, p in named.items())
 
 
 def _poolers(exam: Exam) -> set[str]:
