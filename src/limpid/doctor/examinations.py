@@ -9,7 +9,16 @@ from typing import Any
 from torch import Tensor
 
 from limpid.doctor.calls import Call
-from limpid.doctor.description import chance, moves, own_backwards, reach, reach_back, scales
+from limpid.doctor.description import (
+    chance,
+    moves,
+    own_backwards,
+    places,
+    reach,
+    reach_back,
+    rounding,
+    scales,
+)
 from limpid.doctor.exam import Exam, Function, examine
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.history import History
@@ -156,6 +165,10 @@ class Examinations:
             self.history.so_far.moves = moves(exam)
         with self.recorder.paused(), self.skipped.noting("chance in training mode"):
             self.history.so_far.chance = chance(exam)
+        with self.recorder.paused(), self.skipped.noting("rounding"):
+            self.history.so_far.rounding = rounding(exam)
+        with self.recorder.paused(), self.skipped.noting("places in attention"):
+            self.history.so_far.places = places(exam)
         with self.recorder.paused(), self.skipped.noting("how far back a gradient comes"):
             self.history.so_far.reach_back = reach_back(exam)
         with self.recorder.paused(), self.skipped.noting("backward passes of one's own"):

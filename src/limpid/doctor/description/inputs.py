@@ -22,6 +22,8 @@ COMMON = 0.1
 """Share of its places from which on a number is called common."""
 ZEROS = 0.01
 """Share of exact zeros from which on it is told."""
+COLUMNS = 12
+"""Columns or channels whose means and deviations are told one by one."""
 MOST = 6
 """Tensors told of a batch that the model is not given."""
 
@@ -124,7 +126,17 @@ def _measured(tensor: Tensor) -> str:
     x, zeros = tensor.float(), float((tensor == 0).float().mean())
     also = f", {share(zeros)} exactly 0" if zeros > ZEROS else ""
     span = f"{float(x.min()):.3g} to {float(x.max()):.3g}"
-    return f"mean {float(x.mean()):.3g}, deviation {float(x.std(correction=0)):.3g}, {span}{also}"
+    return f"mean {float(x.mean()):.3g}, deviation {float(x.std(correction=0)):.3g}, {span}{also}{_by_column(x)}"
+
+
+def _by_column(x: Tensor) -> str:
+    """Mean and deviation of each column of rows or of series, of each channel of pictures, where these are few."""
+    columns, axis = ("channel", 1) if x.ndim == 4 else ("column", x.ndim - 1)
+    if not 2 <= x.ndim <= 4 or not 1 < x.shape[axis] <= COLUMNS or len(x) < 2:
+        return ""
+    each = x.movedim(axis, 0).flatten(1)
+    said = (f"{float(one.mean()):.4g} ± {float(one.std(correction=0)):.2g}" for one in each)
+    return f"; by {columns} {', '.join(said)}"
 
 
 def _first_and_last(mask: Tensor) -> str:

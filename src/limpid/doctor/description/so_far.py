@@ -15,8 +15,10 @@ from limpid.doctor.description.held import HeldModels
 from limpid.doctor.description.kept import KeptWeights
 from limpid.doctor.description.others import Moves
 from limpid.doctor.description.own_backwards import OwnBackwards
+from limpid.doctor.description.places import Places
 from limpid.doctor.description.reach import Reach
 from limpid.doctor.description.reach_back import ReachBack
+from limpid.doctor.description.rounding import Rounding
 from limpid.doctor.description.rows import Ends
 from limpid.doctor.description.scales import Scales
 from limpid.doctor.description.states import States
@@ -46,6 +48,8 @@ class SoFar:
     reach_back: ReachBack | None = None  # how far back the gradient of an output comes, then
     own_backwards: OwnBackwards = field(default_factory=OwnBackwards)  # held against forward passes, then
     chance: Chance | None = None  # what random numbers do to outputs in training mode, then
+    rounding: Rounding | None = None  # what it does to outputs, then
+    places: Places | None = None  # whether attention tells places of one token apart, then
     scales: Scales | None = None  # sizes of what tables give and blocks are given, then
     moved_with_order: float = 0.0  # how far outputs lie from those of the same rows in another order, of the largest
     alike: Alike = field(default_factory=Alike)  # weights that began as copies of others

@@ -53,6 +53,8 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     yield from () if back is None or not back.told() else (back.told(),)
     yield from (one.told() for one in history.so_far.moves)
     yield from () if history.so_far.chance is None else history.so_far.chance.told()
+    yield from () if history.so_far.rounding is None else history.so_far.rounding.told()
+    yield from () if history.so_far.places is None else history.so_far.places.told()
     if history.so_far.moved_with_order > ROUNDING:
         yield (
             "the same rows moved on by one place have other outputs, up to "
