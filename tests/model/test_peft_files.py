@@ -2,6 +2,7 @@
 
 import json
 import re
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,12 +147,17 @@ def test_peft_drops_the_same_where_its_masks_are_ours(
         masks.extend([value.flatten(2).to(torch.float32)] if name.startswith("kept(") else [])
         return value
 
-    ours = model(tokens, observe=observe)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        ours = model(tokens, observe=observe)
+        torch.manual_seed(0)
+        exact = deepcopy(model).double()(tokens).double()
     assert {float(mask.mean() > 0.4) for mask in masks} == {1.0}
     drawn = iter(masks)  # both meet the maps of a block in the same order
     monkeypatch.setattr(torch.nn.Dropout, "forward", lambda self, x: x * next(drawn) / (1 - self.p) if self.p else x)
-    rounding = torch.finfo(torch.float32).eps * float(ours.abs().max())
-    torch.testing.assert_close(theirs(tokens).logits, ours, rtol=0, atol=max(1e-6, 8 * rounding))
+    rounding = float((ours - exact).detach().abs().max())  # another processor adds up in another order
+    assert rounding < 1e-5
+    torch.testing.assert_close(theirs(tokens).logits.double(), exact, rtol=0, atol=4 * rounding)
     assert next(drawn, None) is None
 
 
