@@ -176,6 +176,34 @@ def test_a_first_step_that_forgets_the_start_by_a_rule_of_ones_own_or_by_too_hig
     assert accused(doctor, "learning-rate-too-high") == [own]
 
 
+class AddedAndTakenBack(torch.optim.SGD):
+    """Noise is added to the weights, and that of the step before taken off; Orvieto et al. 2022."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        super().step(closure)
+        for p in self.param_groups[0]["params"]:
+            new = 0.05 * torch.randn_like(p)
+            p += new - self.state[p].get("noise", 0.0)
+            self.state[p]["noise"] = new
+
+
+@pytest.mark.parametrize("own", [CHOICE, MISTAKE])
+def test_weights_that_move_and_a_loss_that_waits_by_a_rule_of_ones_own_or_by_too_high_a_rate(own: bool) -> None:
+    """Squared distances of six numbers from their targets, so that at a rate of 6 each step leaps to the other side."""
+    model, y = nn.Linear(6, 1, bias=False), 10 * torch.ones(6)
+    parameters = model.parameters()
+    optimizer: Any = AddedAndTakenBack(parameters, lr=1e-3) if own is CHOICE else torch.optim.SGD(parameters, lr=6)
+    with limpid.watch(model, optimizer, say=False, every=1) as doctor:
+        for _ in range(24):
+            loss = squared(model, (torch.eye(6), y))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, (torch.eye(6), y))
+    assert accused(doctor, "learning-rate-too-high") == [own]
+
+
 def test_places_of_one_sentence_see_each_other() -> None:
     class Tagger(nn.Module):
         def __init__(self) -> None:

@@ -4,9 +4,9 @@ from limpid.doctor.description.chance import chance
 from limpid.doctor.description.description import Description, Line, described
 from limpid.doctor.description.others import moves
 from limpid.doctor.description.own_backwards import own_backwards
+from limpid.doctor.description.places import places
 from limpid.doctor.description.reach import reach
 from limpid.doctor.description.reach_back import reach_back
-from limpid.doctor.description.places import places
 from limpid.doctor.description.rounding import rounding
 from limpid.doctor.description.scales import scales
 from limpid.doctor.description.so_far import SoFar

@@ -8,6 +8,7 @@ from statistics import fmean, median, variance
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
+from limpid.doctor.own_updates import own_rule
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
 from limpid.doctor.weights import root_mean_square
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 FAMILY = "learning_rate"
 PLAYS = "a loss that another model or what the policy draws may raise"
 FORGETS = "a rule whose first steps are to forget the weights they begin with, as Frank and Wolfe's"
+ADDS = "a rule that adds to a step what a later one takes off, so that weights move and do not go astray"
 HARDER = "a task that grows harder, or a rate that is high for a while on purpose, as after a restart"
 
 LEARNING_RATE_TOO_HIGH = Rule(
@@ -147,10 +149,7 @@ def at_once(watched: Watched, record: StepRecord, history: History) -> Iterator[
     if len(ratios) < rule["samples"] or not 3 <= len(losses) < 10:
         return
     if min(ratios[-int(rule["samples"]) :]) > rule["at_once"] and losses[-1] > (1 + rule["rise"]) * losses[0] > 0:
-        from limpid.doctor.shield import is_library
-
-        known = all(is_library(type(optimizer).__module__) for optimizer in watched.optimizers)
-        meant = _plays(record, history) if known else FORGETS
+        meant = FORGETS if own_rule(watched) else _plays(record, history)
         yield _too_high(record.number, median(ratios), update, losses[-1], min(losses), losses[0], meant)
 
 
@@ -178,7 +177,8 @@ def lastingly(watched: Watched, record: StepRecord, history: History) -> Iterato
     above = now - start > rule["errors"] * math.hypot(scatter, error)
     if worse or nothing or above or not math.isfinite(now):
         some = worse and not nothing and not above and now - best < rule["lost"] * (start - best)
-        meant = HARDER if some else _plays(record, history)
+        waits = nothing and not worse and not above and (history.own_update or own_rule(watched))
+        meant = HARDER if some else ADDS if waits else _plays(record, history)
         yield _too_high(record.number, median(ratios), update, now, best, start, meant)
 
 
