@@ -1,4 +1,4 @@
-"""Which outputs another value of an input moves, of inputs that are not the tokens: a kind, a segment, a mask."""
+"""Which outputs another value of an input moves, of inputs that are not the tokens: a kind, a mask, measured numbers."""
 
 from __future__ import annotations
 
@@ -57,8 +57,6 @@ def moves(exam: Exam) -> tuple[Moves, ...]:
     tokens = usual.ids
     told = {*LABEL_NAMES, *MASK_NAMES}  # what a mask hides is told with the tokens
     tried = [name for name, one in usual.tensors.items() if one is not tokens and one.ndim and name not in told]
-    if not tried or (tokens is None and len(tried) == 1):
-        return ()
     for call in (usual, whole):
         base = outputs(exam, call.without_loss(), find_rows)
         if base is not None:

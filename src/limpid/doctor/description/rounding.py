@@ -89,7 +89,7 @@ def _seen(names: dict[nn.Module, str]) -> Iterator[dict[str, tuple[Tensor | None
 
 def _error(made: Tensor | None, exact: Tensor | None) -> float | None:
     """How far one lies from the other over how the other's rows differ (rms); None where that is nothing."""
-    if made is None or exact is None or made.shape != exact.shape or made.ndim < 2 or not exact.is_floating_point():
+    if made is None or exact is None or made.shape != exact.shape or made.ndim < 1 or not exact.is_floating_point():
         return None
     x, y = made.detach().double(), exact.detach().double()
     apart, off = (y - y.mean(ROW)).square().mean().sqrt(), (x - y).square().mean().sqrt()
