@@ -11,6 +11,7 @@ from torch import Tensor
 from limpid.doctor.calls import Call
 from limpid.doctor.description import (
     chance,
+    entered,
     moves,
     own_backwards,
     places,
@@ -18,6 +19,7 @@ from limpid.doctor.description import (
     reach_back,
     rounding,
     scales,
+    state_before,
 )
 from limpid.doctor.exam import Exam, Function, examine
 from limpid.doctor.finding import Finding, Skipped
@@ -85,6 +87,9 @@ class Examinations:
 
     def before_update(self, record: StepRecord, cleared: bool) -> None:
         """What the loop's own backward pass shows, at the first update and when it is time again."""
+        if record.number == self.recorder.first_step:
+            with self.skipped.noting("what optimizers hold"):
+                self.history.so_far.states_before = state_before(self.watched)
         if self.without_backward and record.calls and not cleared:
             self._at_first_update(record)
         elif self.due is not None and record.number >= self.due and record.sampled and record.calls:
@@ -169,6 +174,8 @@ class Examinations:
             self.history.so_far.rounding = rounding(exam)
         with self.recorder.paused(), self.skipped.noting("places in attention"):
             self.history.so_far.places = places(exam)
+        with self.recorder.paused(), self.skipped.noting("the first layer"):
+            self.history.so_far.entered = entered(exam)
         with self.recorder.paused(), self.skipped.noting("how far back a gradient comes"):
             self.history.so_far.reach_back = reach_back(exam)
         with self.recorder.paused(), self.skipped.noting("backward passes of one's own"):

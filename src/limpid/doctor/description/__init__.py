@@ -2,6 +2,7 @@
 
 from limpid.doctor.description.chance import chance
 from limpid.doctor.description.description import Description, Line, described
+from limpid.doctor.description.entered import entered
 from limpid.doctor.description.others import moves
 from limpid.doctor.description.own_backwards import own_backwards
 from limpid.doctor.description.places import places
@@ -10,6 +11,7 @@ from limpid.doctor.description.reach_back import reach_back
 from limpid.doctor.description.rounding import rounding
 from limpid.doctor.description.scales import scales
 from limpid.doctor.description.so_far import SoFar
+from limpid.doctor.description.state_before import state_before
 
 __all__ = [
     "Description",
@@ -17,6 +19,7 @@ __all__ = [
     "SoFar",
     "chance",
     "described",
+    "entered",
     "moves",
     "own_backwards",
     "places",
@@ -24,4 +27,5 @@ __all__ = [
     "reach_back",
     "rounding",
     "scales",
+    "state_before",
 ]

@@ -109,7 +109,7 @@ def _tensor(name: str, tensor: Tensor) -> str:
         return described
     if name in MASK_NAMES or tensor.dtype == torch.bool:
         return f"{described}, {share(float((tensor != 0).float().mean()))} not 0{_first_and_last(tensor)}"
-    return f"{described}, {_measured(tensor) if tensor.is_floating_point() else _counted(tensor)}"
+    return f"{described}, {measured(tensor) if tensor.is_floating_point() else _counted(tensor)}"
 
 
 def _counted(tensor: Tensor) -> str:
@@ -121,7 +121,7 @@ def _counted(tensor: Tensor) -> str:
     return f"{least} to {int(values[-1])}, {number(len(values))} different{also}"
 
 
-def _measured(tensor: Tensor) -> str:
+def measured(tensor: Tensor) -> str:
     """Of measured numbers: mean, deviation, range, zeros."""
     x, zeros = tensor.float(), float((tensor == 0).float().mean())
     also = f", {share(zeros)} exactly 0" if zeros > ZEROS else ""

@@ -1,4 +1,4 @@
-"""Which outputs another value of an input moves, of inputs that are not the tokens: a kind, a mask, measured numbers."""
+"""Which outputs another value of an input moves, of inputs that are no tokens: a kind, a mask, measured numbers."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from limpid.doctor.description.alike import Alike
 from limpid.doctor.description.chance import Chance
 from limpid.doctor.description.choices import Choices
+from limpid.doctor.description.entered import Entered
 from limpid.doctor.description.evaluations import Evaluations
 from limpid.doctor.description.given_labels import TaughtClasses
 from limpid.doctor.description.held import HeldModels
@@ -50,6 +51,8 @@ class SoFar:
     chance: Chance | None = None  # what random numbers do to outputs in training mode, then
     rounding: Rounding | None = None  # what it does to outputs, then
     places: Places | None = None  # whether attention tells places of one token apart, then
+    entered: Entered | None = None  # what the first layer is given, then
+    states_before: tuple[str, ...] = ()  # what optimizers held before the first update
     scales: Scales | None = None  # sizes of what tables give and blocks are given, then
     moved_with_order: float = 0.0  # how far outputs lie from those of the same rows in another order, of the largest
     alike: Alike = field(default_factory=Alike)  # weights that began as copies of others

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torch import nn
+from torch import Tensor, nn
 
 from limpid.doctor.description.words import counted, format_of, listed, number, patterns, share
+from limpid.doctor.weights import root_mean_square
 
 if TYPE_CHECKING:
     from limpid.doctor.history import History
@@ -60,6 +61,8 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
             "the same rows moved on by one place have other outputs, up to "
             f"{share(history.so_far.moved_with_order)} of the largest apart"
         )
+    yield from () if history.so_far.entered is None else history.so_far.entered.told()
+    yield from _padding_rows(info)
     settings = _settings(info.core)
     if settings:
         yield f"made of {listed(settings, 12)}"
@@ -80,6 +83,17 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     }
     if kept:
         yield "its configuration says " + ", ".join(f"{name}={value}" for name, value in kept.items())
+
+
+def _padding_rows(info: ModelInfo) -> Iterator[str]:
+    """Of tables that name a row of padding, which their own start sets to 0, how large it is."""
+    for name, module in info.model.named_modules():
+        row = module.padding_idx if isinstance(module, nn.Embedding | nn.EmbeddingBag) else None
+        table = None if row is None else module.weight
+        if row is not None and isinstance(table, Tensor) and not info.sharded and not table.is_meta:
+            own, others = root_mean_square(table[row].detach()), root_mean_square(table.detach())
+            is_nought = "0" if own == 0 else f"of size {own:.2g} (rms; the table's {others:.2g})"
+            yield f"row {row} of {name}, that of padding, is {is_nought}"
 
 
 def _modes(watched: Watched, record: StepRecord) -> Iterator[str]:

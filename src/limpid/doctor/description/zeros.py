@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -20,6 +21,8 @@ ROOM = 2**20
 """Entries of a table's gradient of which all are looked at."""
 FEW, MANY = 4, 32
 """Sizes of entries up to which they are told, and entries from which on so few are no chance."""
+ROUNDING = 1e-6
+"""Size of a row's gradient over the median matrix's up to which it is what rounding leaves of nothing."""
 ZERO = 0.1
 """Share of exact zeros from which on it is told."""
 
@@ -30,6 +33,7 @@ class Zeros:
 
     share: float  # of the entries of tensors that are no tables
     few_sizes: dict[str, int]  # by name, of matrices whose entries have few sizes: how many
+    rounding: dict[str, float]  # by name, of matrices some of whose rows have no more: which share of them
     tables: dict[str, tuple[int, tuple[int, ...]]]  # by name: rows, and which have a gradient
 
     def told(self, tokens: set[int], learned_from: set[int], hidden: set[int], info: ModelInfo) -> Iterator[str]:
@@ -45,6 +49,10 @@ class Zeros:
             matrices = counted(len(self.few_sizes), "matrix", "matrices")
             which = "one size" if sizes == [1] else f"{span(sizes)} sizes"
             yield f"entries of the gradients of {names} ({matrices}) have {which}, zeros left out"
+        if self.rounding:
+            least = min(self.rounding.values())
+            which = "all rows" if least == 1 else f"{share(least)} or more of the rows"
+            yield f"{which} of {listed(patterns(self.rounding))} have no gradient but what rounding leaves of nothing"
         of_tokens = None if info.embedding is None else info.names.get(id(info.embedding[1]))
         for name, (count, rows) in self.tables.items():
             if name == of_tokens and len(rows) < count and hidden & set(rows):
@@ -69,8 +77,20 @@ def zeros(info: ModelInfo) -> Zeros:
     return Zeros(
         1 - int(entries.count_nonzero()) / entries.numel() if some else 0.0,
         {name: sizes for name, x in matrices.items() if (sizes := _sizes(x)) <= FEW},
+        _of_rounding({name: g for name, g in looked_at if g.ndim == 2 and len(g) <= ROOM // COLUMNS}, some),
         {name: (len(tables[name]), taught) for name, taught in rows.items()},
     )
+
+
+def _of_rounding(matrices: dict[str, Tensor], entries: Sequence[Tensor]) -> dict[str, float]:
+    """Share of the rows of each matrix whose gradient is next to nothing and not 0, beside a sample of every tensor."""
+    sizes = [float(x.double().square().mean().sqrt()) for x in entries]
+    middle = median(size for size in sizes if size > 0) if any(sizes) else 0.0
+    rows = together([g[:, :COLUMNS].float().square().mean(1).sqrt() for g in matrices.values()])
+    shares = {
+        name: float(((x > 0) & (x < ROUNDING * middle)).double().mean()) for name, x in zip(matrices, rows, strict=True)
+    }
+    return {name: part for name, part in shares.items() if part > ZERO}
 
 
 def _sizes(values: Tensor) -> int:
