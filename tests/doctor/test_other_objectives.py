@@ -49,7 +49,7 @@ def test_a_noisy_loss_that_falls_is_not_a_rate_that_is_too_high() -> None:
         )
         history.updates = [(step, update) for step in (1, 2, 3, 10, 20)]  # type: ignore[misc]
         record = SimpleNamespace(judged_update=update, number=len(losses), loss=losses[-1], micros=[])
-        return bool(list(lastingly(SimpleNamespace(), record, history)))  # type: ignore[arg-type]
+        return bool(list(lastingly(SimpleNamespace(optimizers=[]), record, history)))  # type: ignore[arg-type]
 
     scatter = random.Random(3)
     assert not any(spoken([1.3 + 0.4 * scatter.gauss(0, 1) for _ in range(20)]) for _ in range(200))

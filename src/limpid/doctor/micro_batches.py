@@ -49,8 +49,8 @@ class Micro:
         return mask is not None and not bool((mask != 0).any())
 
     @property
-    def measured(self) -> Tensor | None:
-        """Its first tensor where that has rows of four measured numbers or more, (row, …): few of them are alike."""
+    def numbers(self) -> Tensor | None:
+        """Its first tensor where that has rows of four floating numbers or more, (row, …)."""
         given = self.given
         held = given if isinstance(given, Tensor) else given[0] if isinstance(given, tuple | list) and given else None
         if isinstance(given, Mapping):
@@ -60,8 +60,14 @@ class Micro:
         held = _tensor(held)
         if not isinstance(held, Tensor) or not held.is_floating_point() or held.ndim < 2 or len(held) < 2:
             return None
-        few = held.detach().reshape(len(held), -1)[:8, :64]
-        return held if few.shape[1] >= 4 and len(few.unique()) > few.numel() // 2 else None
+        return held if held[0].numel() >= 4 else None
+
+    @property
+    def measured(self) -> Tensor | None:
+        """The same where numbers hardly repeat, so that few of the rows are alike."""
+        held = self.numbers
+        few = None if held is None else held.detach().reshape(len(held), -1)[:8, :64]
+        return held if few is not None and len(few.unique()) > few.numel() // 2 else None
 
     @property
     def is_rewarded(self) -> bool:

@@ -157,10 +157,12 @@ class StepRecord:
         ids = ids or [call.ids for call in self.calls if call.ids is not None]
         return [t for t in self.on_hosts(ids) if t.numel()]
 
-    @property
-    def measured_rows(self) -> list[Tensor]:
-        """Rows of measured numbers, (row, …), of each micro-batch: its first tensor, of numbers that hardly repeat."""
-        rows = [micro.measured for micro in self.micros]
+    def measured_rows(self, known: bool) -> list[Tensor]:
+        """Rows of measured numbers, (row, …), of each micro-batch: its first tensor, of numbers that hardly repeat.
+
+        known   whether those of earlier steps were such, so that a batch in which some repeat is one, too
+        """
+        rows = [micro.numbers if known else micro.measured for micro in self.micros]
         found = [t for t in rows if t is not None]
         return self.on_hosts(found) if len(found) == len(rows) else []
 

@@ -115,8 +115,10 @@ class StepRecorder(UpdateRecorder):
             self.history.so_far.take(record)
         if Probe.ROWS in self.probes:
             with self.skipped.noting("rows"):
-                measured = [] if record.token_ids else record.measured_rows
-                self.history.rows.take(record.token_ids, record.class_labels, record.row_numbers, measured)
+                rows = self.history.rows
+                known = rows.measured and rows.count > 0
+                measured = [] if record.token_ids else record.measured_rows(known)
+                rows.take(record.token_ids, record.class_labels, record.row_numbers, measured)
                 self.history.sample.take(record)
         if record.read and record.updated and Probe.FACTS in self.probes:
             with self.skipped.noting("facts"):

@@ -185,3 +185,21 @@ def test_rows_of_measured_numbers_beside_several_labels_are_told_apart_by_their_
     assert not [what for what, why in doctor.skipped.items() if "0-d tensor" in why]
     assert doctor.description is not None
     assert "rows so far: 24, 16 of them different" in "\n".join(doctor.description.of("data"))
+
+
+def test_a_batch_whose_numbers_repeat_is_counted_where_those_before_did_not() -> None:
+    """As of pictures most of whose numbers are at the ends of their range."""
+    torch.manual_seed(0)
+    model, rows = nn.Linear(6, 1), torch.randn(16, 6)
+    rows[8:] = rows[8:].sign()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for step in range(6):
+            some = rows[(torch.arange(8) + 8 * step) % 16]
+            loss = model(some).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, (some, torch.zeros(8)))
+    assert doctor.description is not None
+    assert "rows so far: 24, " in "\n".join(doctor.description.of("data"))
