@@ -5,7 +5,8 @@ on it, ten steps to warm up and then as many as are counted, and the most memory
 
 The plain sides are written as PyTorch's tutorials write it: transformers' eager Llama of the same sizes, or a GPT by
 hand (`--model GPT`), cross-entropy on all logits, clip_grad_norm_, torch.optim.AdamW; float32 throughout, or under
-bf16 autocast. On a GPU limpid launches a micro-batch as one CUDA graph, and for comparison kernel by kernel.
+bf16 autocast, which is left out where bf16 products gain nothing. On a GPU limpid launches a micro-batch as one CUDA
+graph, and for comparison kernel by kernel.
 
     python benchmarks/train.py [--model default|0.8M|10.7M|GPT|124M|GPT-2] [--rounds 6] [--profile]
 
@@ -142,18 +143,24 @@ def main() -> None:
 def make_sides(model: ModelConfig, batches: list[MicroBatch]) -> dict[str, Callable[[], Side]]:
     """What is measured, each made when its turn comes."""
     precision = resolve("auto", best_device())
+    if precision == "fp32":
+        return {
+            "plain PyTorch, fp32": partial(plain_side, model, batches, autocast=False),
+            "the same, compiled, fused AdamW": partial(plain_side, model, batches, autocast=False, best=True),
+            "limpid, fp32": partial(limpid_side, model, "fp32", batches),
+            "limpid, fp32, compiled": partial(limpid_side, model, "fp32", batches, compiled=True),
+        }
     sides: dict[str, Callable[[], Side]] = {
         "plain PyTorch, fp32": partial(plain_side, model, batches, autocast=False),
         "plain PyTorch, bf16 autocast": partial(plain_side, model, batches, autocast=True),
         "the same, compiled, fused AdamW": partial(plain_side, model, batches, autocast=True, best=True),
         "limpid, fp32": partial(limpid_side, model, "fp32", batches),
     }
-    if precision != "fp32":
-        sides[f"limpid, {precision}"] = partial(limpid_side, model, precision, batches)
-        compiled = partial(limpid_side, model, precision, batches, compiled=True)
-        if best_device().type == "cuda":
-            sides[f"limpid, {precision}, compiled, kernel by kernel"] = partial(compiled, one_by_one=True)
-        sides[f"limpid, {precision}, compiled"] = compiled
+    sides[f"limpid, {precision}"] = partial(limpid_side, model, precision, batches)
+    compiled = partial(limpid_side, model, precision, batches, compiled=True)
+    if best_device().type == "cuda":
+        sides[f"limpid, {precision}, compiled, kernel by kernel"] = partial(compiled, one_by_one=True)
+    sides[f"limpid, {precision}, compiled"] = compiled
     return sides
 
 
@@ -211,7 +218,8 @@ def report(
 ) -> None:
     tokens = shape[0] * shape[1]
     flops = 3 * tokens * flops_per_token(model, shape[1])
-    peak = measured_peak(torch.bfloat16, best_device())
+    form = torch.float32 if "limpid, fp32, compiled" in seconds else torch.bfloat16
+    kind, peak = {torch.float32: "fp32", torch.bfloat16: "bf16"}[form], measured_peak(form, best_device())
     size = f"{parameter_count(model) / 1e6:.1f} M parameters, {shape[0]} × {shape[1]} tokens a step"
     table = Table(title=f"{name}: {size}, {torch.get_num_threads()} threads")
     for column in (
@@ -220,7 +228,7 @@ def report(
         "fastest … slowest",
         "tokens/s",
         "× fp32",
-        "of bf16 peak",
+        f"of {kind} peak",
         *(["GB"] if held else []),
     ):
         table.add_column(column, justify="left" if column == "side" else "right")
@@ -233,7 +241,7 @@ def report(
             f"{ratio:.2f}", f"{flops / middle / peak:.0%}", *([f"{held[side] / 1e9:.2f}"] if held else []),
         )  # fmt: skip
     Console(width=120).print(table)
-    print(f"bf16 matrix products reach {peak / 1e9:,.0f} GFLOP/s here; a step is {flops / 1e9:,.1f} GFLOP of them")
+    print(f"{kind} matrix products reach {peak / 1e9:,.0f} GFLOP/s here; a step is {flops / 1e9:,.1f} GFLOP of them")
 
 
 if __name__ == "__main__":
