@@ -87,7 +87,7 @@ class Examinations:
 
     def before_update(self, record: StepRecord, cleared: bool) -> None:
         """What the loop's own backward pass shows, at the first update and when it is time again."""
-        if record.number == self.recorder.first_step:
+        if record.number == self.recorder.first_step and self.history.so_far.states_before is None:
             with self.skipped.noting("what optimizers hold"):
                 self.history.so_far.states_before = state_before(self.watched)
         if self.without_backward and record.calls and not cleared:

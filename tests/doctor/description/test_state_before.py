@@ -68,6 +68,24 @@ def test_queries_and_keys_that_have_no_effect_have_a_gradient_of_rounding_alone(
     torch.manual_seed(0)
     model = Looking(summed)
     told = page(model, torch.optim.Adam(model.parameters(), lr=1e-3)).of("gradient")
-    found = [one for one in told if "what rounding leaves of nothing" in one]
+    found = [one for one in told if "as rounding leaves of nothing" in one]
     assert bool(found) is summed
     assert not found or "of the rows of qkv.weight" in found[0]
+
+
+def test_of_two_optimizers_in_one_step_neither_is_read_after_its_update() -> None:
+    torch.manual_seed(0)
+    model = net(6, 16, 1)
+    parameters = list(model.parameters())
+    both: Any = [torch.optim.Adam(parameters[:2], lr=1e-3), torch.optim.Adam(parameters[2:], lr=1e-3)]
+    with limpid.watch(model, both, say=False) as doctor:
+        for _ in range(3):
+            x, y = table(16)
+            loss = F.mse_loss(model(x)[:, 0], y)
+            model.zero_grad()
+            loss.backward()
+            for optimizer in both:
+                optimizer.step()
+            doctor.step(loss, (x, y))
+    assert doctor.description is not None
+    assert not [one for one in doctor.description.of("update") if one.startswith("before the first update")]

@@ -24,11 +24,11 @@ class Entered:
     """Numbers on their way into a layer, before the first update."""
 
     layer: str
-    told_of: str
+    numbers: str
 
     def told(self) -> Iterator[str]:
         """In a sentence."""
-        yield f"{self.layer}, the first layer called, was given {self.told_of}"
+        yield f"{self.layer}, the first layer called, was given {self.numbers}"
 
 
 def entered(exam: Exam) -> Entered | None:

@@ -52,7 +52,7 @@ class SoFar:
     rounding: Rounding | None = None  # what it does to outputs, then
     places: Places | None = None  # whether attention tells places of one token apart, then
     entered: Entered | None = None  # what the first layer is given, then
-    states_before: tuple[str, ...] = ()  # what optimizers held before the first update
+    states_before: tuple[str, ...] | None = None  # what optimizers held before the first update; None until then
     scales: Scales | None = None  # sizes of what tables give and blocks are given, then
     moved_with_order: float = 0.0  # how far outputs lie from those of the same rows in another order, of the largest
     alike: Alike = field(default_factory=Alike)  # weights that began as copies of others

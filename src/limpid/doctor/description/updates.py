@@ -75,7 +75,7 @@ def update(watched: Watched, record: StepRecord, history: History) -> Iterator[s
     if record.judged_update is not None:
         yield from _moves(record.judged_update)
         yield from _by_rate(record.judged_update, history)
-    yield from history.so_far.states_before
+    yield from history.so_far.states_before or ()
     if watched.schedulers:
         yield "schedules: " + ", ".join(type(one).__name__ for one in watched.schedulers)
 

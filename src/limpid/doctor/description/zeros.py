@@ -22,9 +22,9 @@ ROOM = 2**20
 FEW, MANY = 4, 32
 """Sizes of entries up to which they are told, and entries from which on so few are no chance."""
 ROUNDING = 1e-6
-"""Size of a row's gradient over the median matrix's up to which it is what rounding leaves of nothing."""
+"""Size of a row's gradient over the median tensor's up to which it may be what rounding leaves of nothing."""
 ZERO = 0.1
-"""Share of exact zeros from which on it is told."""
+"""Share of exact zeros, and of rows with next to no gradient, from which on it is told."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Zeros:
         if self.rounding:
             least = min(self.rounding.values())
             which = "all rows" if least == 1 else f"{share(least)} or more of the rows"
-            yield f"{which} of {listed(patterns(self.rounding))} have no gradient but what rounding leaves of nothing"
+            names = listed(patterns(self.rounding))
+            yield f"{which} of {names} have next to no gradient, as rounding leaves of nothing"
         of_tokens = None if info.embedding is None else info.names.get(id(info.embedding[1]))
         for name, (count, rows) in self.tables.items():
             if name == of_tokens and len(rows) < count and hidden & set(rows):
