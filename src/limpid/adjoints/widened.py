@@ -32,6 +32,11 @@ class Widened(TorchDispatchMode):
         super().__init__()
         self.drawn = iter(drawn)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: to be skipped by the compiler would load it, seconds for a run that compiles nothing."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func.namespace != "aten":

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from limpid.doctor.shield import is_library
+from limpid.doctor.libraries import is_library
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from limpid.doctor.description.kept import KeptWeights
     from limpid.doctor.rule import Rule
     from limpid.doctor.step_record import StepRecord

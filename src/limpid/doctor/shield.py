@@ -18,7 +18,6 @@ import queue
 import random
 import socket
 import sys
-import sysconfig
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -30,11 +29,12 @@ from torch import Tensor, nn
 from torch.nn.modules import module as of_all_modules
 from torch.nn.parameter import is_lazy
 
+from limpid.doctor.libraries import is_library
+
 MOST = 200_000
 """Objects that are walked; a model that reaches more holds a data set."""
 ROOM = 2**30
 """Bytes of tensors that are copied beforehand; others are copied when an operation is about to write to them."""
-LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 OUTSIDE = (io.IOBase, socket.socket, queue.Queue, threading.Thread, types.CoroutineType)
 """What changes as it is used, and cannot be put back; so does every iterator that is not the user's own."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -44,14 +44,6 @@ CALLED = ("forward", "backward", "__call__")
 
 class Obstacle(RuntimeError):
     """Why the user's functions cannot be called without leaving a trace."""
-
-
-def is_library(module: str | None) -> bool:
-    """Whether a module was installed, limpid among them, and not written by the user."""
-    if not module or module.partition(".")[0] in ("limpid", "torch", "builtins"):
-        return True
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return module != "__main__" if file is None else str(file).startswith(LIBRARIES)
 
 
 class Shield:

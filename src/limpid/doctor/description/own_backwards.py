@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from limpid.doctor.shield import is_library
+from limpid.doctor.libraries import is_library
 
 if TYPE_CHECKING:
     from limpid.adjoints.adjoint import Adjoint

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from limpid.doctor.finding import Finding
+from limpid.doctor.libraries import is_library
 from limpid.doctor.rule import Probe, Rule, Threshold, on_step
 
 if TYPE_CHECKING:
@@ -228,8 +229,6 @@ def between_passes(watched: Watched, record: StepRecord, history: History) -> It
     Several optimizers, watched or not, wipe each other's gradients by intent; a step towards flat places makes its
     passes on the same rows or at other weights; who joins gradients of several losses steps with none of them.
     """
-    from limpid.doctor.shield import is_library
-
     rule, passes = PASSES_UNEQUAL, record.passes
     if passes is None or not record.updated or record.beside:
         return

@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
+from limpid.doctor.libraries import is_library
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, in_log, on_step
 from limpid.doctor.streams import WINDOW, Stream
 
@@ -156,8 +157,6 @@ GRADIENT_EXPLODES = Rule(
 
 def is_known(watched: Watched) -> bool:
     """Whether all optimizers are a library's: what one's own makes of gradients only its author knows."""
-    from limpid.doctor.shield import is_library
-
     return all(is_library(type(optimizer).__module__) for optimizer in watched.optimizers)
 
 
