@@ -54,7 +54,7 @@ def smallest(found_and_pinned: Callable[[float], bool]) -> str:
 def attention_up_to(positions: int) -> Iterator[None]:
     """Beyond so many positions PyTorch's own attention runs."""
     with pytest.MonkeyPatch.context() as model:
-        model.setattr(limpid.model.kernels.attention, "MATERIALISED_POSITIONS", positions)
+        model.setattr(limpid.model.kernels.attention, "materialised_positions", lambda itemsize: positions)
         yield
 
 

@@ -63,7 +63,7 @@ def test_a_fault_of_limpids_own_kernel_is_found_and_pinned_where_it_serves(
 
 @pytest.fixture
 def pytorchs_attention(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limpid.model.kernels.attention, "MATERIALISED_POSITIONS", 1)
+    monkeypatch.setattr(limpid.model.kernels.attention, "materialised_positions", lambda itemsize: 1)
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from limpid.kernel_limits import (
     CHUNK_ROWS,
     LOGITS_BYTES,
     LOGITS_BYTES_ON_GPU,
-    MATERIALISED_POSITIONS,
     TILE_BYTES,
     has_native_attention,
     has_native_loss,
     has_triton,
     is_packed,
     keeps_no_weights,
+    materialised_positions,
     matrix_rows,
 )
 from limpid.planning.figure import Number
@@ -109,9 +109,10 @@ def _mixing_of(config: TrainConfig, on_processor: bool) -> Mixing:
         return "fused"
     if config.run.precision == "bf16" and has_native_attention(config.model.sizes.d_head):
         return "native"
-    if config.model.context_length > MATERIALISED_POSITIONS:
+    itemsize = int(BYTES[config.run.precision])
+    if config.model.context_length > materialised_positions(itemsize):
         return "fused"
-    tiled = keeps_no_weights(config.model.context_length, int(BYTES[config.run.precision]))
+    tiled = keeps_no_weights(config.model.context_length, itemsize)
     return "tiled" if tiled else "weights kept"
 
 

@@ -12,7 +12,7 @@ import torch
 
 from limpid.config import Switch, TrainConfig
 from limpid.errors import ConfigError
-from limpid.kernel_limits import MATERIALISED_POSITIONS
+from limpid.kernel_limits import materialised_positions
 from limpid.machine import available_memory
 from limpid.model.kernels.native_attention import serves
 from limpid.model.kernels.native_call import has_kernels, is_here
@@ -155,10 +155,11 @@ def _attention(config: TrainConfig, device: torch.device) -> Decision:
     positions = config.model.context_length
     if serves(device.type, FORMATS[config.run.precision], config.model.sizes.d_head):
         return Decision("attention", "limpid's own kernel", "in tiles of the lower triangle; keeps no weights")
-    if device.type == "cpu" and positions <= MATERIALISED_POSITIONS:
-        why = f"quicker than the fused kernel up to {MATERIALISED_POSITIONS} positions"
-        return Decision("attention", "two batched products", why)
-    why = f"{positions:,} positions: its memory grows with them, not squared"
+    quicker = materialised_positions(FORMATS[config.run.precision].itemsize) if device.type == "cpu" else 0
+    if positions <= quicker:
+        return Decision("attention", "two batched products", f"quicker than the fused kernel up to {quicker} positions")
+    by_size = f"{positions:,} positions: its memory grows with them, not squared"
+    why = by_size if quicker or device.type != "cpu" else "quicker than two batched products here, and keeps no weights"
     return Decision("attention", "PyTorch's fused kernel", why)
 
 

@@ -219,7 +219,7 @@ def _kernels(model: Transformer, batch: Sequence[MicroBatch]) -> dict[str, objec
     """Which of several ways the fast path went: their roundings differ."""
     positions = batch[0]["tokens"].shape[1] if "tokens" in batch[0].arrays else model.config.context_length
     config, device, compute = model.config, model.device, model.compute
-    attention = "short" if is_short(positions, device) else "pytorch"
+    attention = "short" if is_short(positions, compute, device) else "pytorch"
     if native_attention.serves(device.type, compute, config.sizes.d_head):
         attention = "native"
     if config.dropout:

@@ -1,6 +1,7 @@
 """Fused attention: softmax(query · keyᵀ / √d_head + mask) · value, without handing out scores or weights.
 
-Two kernels, each the faster one somewhere: PyTorch's own, and two batched products for short contexts on a processor.
+Two kernels, each the faster one somewhere: PyTorch's own, and two batched products for short contexts on a processor
+with vectors of 512 bits.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from limpid.kernel_limits import MATERIALISED_POSITIONS, keeps_no_weights
+from limpid.kernel_limits import keeps_no_weights, materialised_positions
 from limpid.model.kernels.attention_tiles import gradients_in_tiles, mixed_in_tiles
 
 
@@ -34,9 +35,9 @@ def attention(
     return F.scaled_dot_product_attention(query, key, value, attn_mask=visible, is_causal=is_causal, enable_gqa=shared)
 
 
-def is_short(positions: int, device: torch.device) -> bool:
-    """Whether training uses `short_attention` for so many positions."""
-    return 1 < positions <= MATERIALISED_POSITIONS and device.type == "cpu"
+def is_short(positions: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether training uses `short_attention` for so many positions in this format."""
+    return 1 < positions <= materialised_positions(dtype.itemsize) and device.type == "cpu"
 
 
 def short_masks(windows: set[int | None], like: Tensor, dtype: torch.dtype) -> dict[int | None, Tensor]:
@@ -45,7 +46,7 @@ def short_masks(windows: set[int | None], like: Tensor, dtype: torch.dtype) -> d
     Made once for all blocks, and outside of them: compiled into a block it would be made again for every head.
     """
     positions = like.shape[1]
-    if not (is_short(positions, like.device) and torch.is_grad_enabled()):
+    if not (is_short(positions, dtype, like.device) and torch.is_grad_enabled()):
         return {}
     zeros = torch.zeros(positions, positions, dtype=dtype, device=like.device)
     return {window: zeros.masked_fill(~causal_mask(positions, window, like.device), -math.inf) for window in windows}
