@@ -206,6 +206,7 @@ class Doctor:
             self.log.compared_to_the_end()
         self.closed = self.recorder.is_paused = True
         self.called_parts.close()
+        self.recorder.others.close()
         self.hooks.close()
 
     def __enter__(self) -> Doctor:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from limpid.doctor.attention_probe import AttentionScores
 from limpid.doctor.calls import Call
 from limpid.doctor.contracts import Breach
+from limpid.doctor.description.beside import Beside
 from limpid.doctor.description.candidates import Candidates
 from limpid.doctor.description.soft_targets import SoftTargets
 from limpid.doctor.description.ways import GradientWays
@@ -68,6 +69,7 @@ class StepRecord:
     soft: SoftTargets | None = None  # of a loss whose targets are probabilities, on the same
     candidates: list[Candidates] = field(default_factory=list)  # of losses that choose among candidates, on the same
     row_gradients: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # outputs of rows and their gradients
+    besides: dict[int, Beside] = field(default_factory=dict)  # other models that were called, on the same
     means: list[tuple[str, Tensor]] = field(default_factory=list)  # of loss functions since the last backward pass
     shares: list[tuple[str, Tensor, Tensor | None]] = field(default_factory=list)  # function, root, mean, of each pass
     spread_out: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # shapes that a loss compared all with all

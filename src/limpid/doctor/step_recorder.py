@@ -23,6 +23,7 @@ from limpid.doctor.history import History
 from limpid.doctor.loop_facts import EARLY, facts_of
 from limpid.doctor.micro_batches import micro_batches
 from limpid.doctor.model_info import unwrapped
+from limpid.doctor.other_calls import OtherCalls
 from limpid.doctor.pass_recorder import Judge, guarded
 from limpid.doctor.rule import Probe
 from limpid.doctor.sampling import Sampling, Votes
@@ -58,6 +59,7 @@ class StepRecorder(UpdateRecorder):
         self._votes = Votes()
         self._sampling = Sampling()
         self.record = StepRecord(self.steps)
+        self.others = OtherCalls(self)
         self.next_step()
 
     # the step
@@ -73,6 +75,7 @@ class StepRecorder(UpdateRecorder):
         kept = self.watched.baseline is not None and number in WRITTEN
         self.record.read = age <= EARLY or number % self.every == 0 or kept
         self._stepped, self._stepping = self._stepping, []
+        self.others.begins()
 
     def _unsettled(self) -> bool:
         """Whether to look closely at the next step: the loss is outside its scatter, or the rate was just raised."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from limpid.doctor.description.beside import beside
 from limpid.doctor.description.words import counted, format_of, listed, number, patterns, share
 from limpid.doctor.weights import root_mean_square
 
@@ -75,6 +76,7 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     held = history.so_far.held
     held.find(info)
     yield from held.told()
+    yield from beside(record)
     declared = info.config
     kept = {
         name: value

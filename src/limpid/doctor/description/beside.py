@@ -1,0 +1,144 @@
+"""Other models that a loop calls beside the watched one: in which mode, with what, and what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from limpid.doctor.description.inputs import measured
+from limpid.doctor.description.words import counted, format_of, number
+
+if TYPE_CHECKING:
+    from limpid.doctor.calls import Call
+    from limpid.doctor.step_record import StepRecord
+
+ENTRIES = 2**16
+"""Numbers of a tensor that are kept until the step has ended; of more its first rows."""
+SHOWN = 4
+"""Models that are told of."""
+
+
+@dataclass
+class Beside:
+    """The calls of one model in a step."""
+
+    module: nn.Module
+    calls: int = 0
+    training: set[bool] = field(default_factory=set)
+    with_gradients: set[bool] = field(default_factory=set)
+    given: dict[str, Tensor] = field(default_factory=dict)  # of the first call
+    gave: Tensor | None = None
+    learns: bool = False  # whether what it is given takes a gradient
+
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Before a call."""
+        self.calls += 1
+        self.training.add(self.module.training)
+        self.with_gradients.add(torch.is_grad_enabled())
+        if self.calls == 1:
+            found = list(tensors_in((*args, *kwargs.values())))
+            self.learns = any(one.requires_grad for one in found)
+            self.given = {str(place): _kept(one) for place, one in enumerate(found[:3])}
+
+    def returned(self, output: Any) -> None:
+        """After it."""
+        found = next((one for one in tensors_in([output]) if one.is_floating_point()), None)
+        if self.calls == 1 and found is not None:
+            self.gave = _kept(found)
+
+    def told(self, calls: list[Call]) -> str:
+        """In a sentence.
+
+        calls  of the watched model in the same step
+        """
+        parameters = list(self.module.parameters())
+        asking = sum(p.requires_grad for p in parameters)
+        asks = "none of its" if not asking else "all of its" if asking == len(parameters) else f"{asking} of its"
+        modes = " and ".join(f"training mode{self._random()}" if one else "evaluation mode" for one in self.training)
+        gradients = " and ".join(f"with{'' if one else 'out'} gradients" for one in self.with_gradients)
+        size = sum(p.numel() for p in parameters)
+        often = "once" if self.calls == 1 else f"{number(self.calls)} times"
+        gave = "" if self.gave is None else f"; it gives {_in_words(self.gave)}"
+        return (
+            f"beside it {type(self.module).__name__} ({counted(size, 'parameter')}, {asks} {len(parameters)} tensors "
+            f"require a gradient) was called {often} in this step, in {modes}, {gradients}: given "
+            f"{self._what_it_is_given(calls)}{gave}"
+        )
+
+    def _random(self) -> str:
+        """Layers that do something else in training mode than in evaluation."""
+        named = (type(one).__name__ for one in self.module.modules() if one.training and getattr(one, "p", 1) != 0)
+        found = [name for name in dict.fromkeys(named) if "Dropout" in name or "BatchNorm" in name]
+        return f" ({', '.join(found)})" if found else ""
+
+    def _what_it_is_given(self, calls: list[Call]) -> str:
+        first = "" if self.calls == 1 else "the first time "
+        return first + (", ".join(_as_given(one, self.learns, calls) for one in self.given.values()) or "no tensor")
+
+
+def beside(record: StepRecord) -> Iterator[str]:
+    """The models that were called in a step, each in a sentence."""
+    for one in list(record.besides.values())[:SHOWN]:
+        yield one.told(record.calls)
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among some values, and in what these hold."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.layout == torch.strided and value.numel() and not value.is_meta:
+                yield value
+        elif isinstance(value, dict):
+            yield from tensors_in(value.values())
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """A copy, of the first rows where it is large."""
+    rows = len(tensor) if tensor.ndim else 0
+    fit = max(1, rows * ENTRIES // tensor.numel())
+    return (tensor if not rows or fit >= rows else tensor[:fit]).detach().clone()
+
+
+def _as_given(kept: Tensor, learns: bool, calls: list[Call]) -> str:
+    """What a model is given, held against what the watched one is given."""
+    for call in calls:
+        for own in tensors_in((*call.args, *call.kwargs.values())):
+            said = _like(kept, own)
+            if said:
+                return said
+    return f"{_in_words(kept)}{', which takes a gradient' if learns and kept.is_floating_point() else ''}"
+
+
+def _like(kept: Tensor, own: Tensor) -> str:
+    """How it is that input, empty where it is another."""
+    if own.ndim == 0 or own.shape[1:] != kept.shape[1:] or own.dtype != kept.dtype or len(own) < len(kept):
+        return ""
+    rows, others = own.detach()[: len(kept)].flatten(1), kept.flatten(1)
+    equal = int((rows == others).all(1).sum())
+    if equal == len(kept):
+        return "what this model is given"
+    if torch.equal(rows.double().sum(1).sort().values, others.double().sum(1).sort().values) and equal < len(kept):
+        return "the rows that this model is given, in another order"
+    if 2 * equal > len(kept):
+        return f"what this model is given, but for {counted(len(kept) - equal, 'row')} of {number(len(kept))}"
+    if not kept.is_floating_point():
+        same = float((rows == others).float().mean())
+        return f"{_in_words(kept)}; {same:.0%} of them equal to what this model is given" if same > 0.5 else ""
+    pair = torch.stack([rows.flatten().double(), others.flatten().double()])
+    if pair.shape[1] < 3 or not bool((pair.std(1) > 0).all()):
+        return ""
+    likeness = float(torch.corrcoef(pair)[0, 1])
+    return f"{_in_words(kept)}; correlation {likeness:.3g} with what this model is given" if likeness > 0.5 else ""
+
+
+def _in_words(tensor: Tensor) -> str:
+    shape = " × ".join(map(str, tensor.shape)) or "one number"
+    if tensor.is_floating_point():
+        return f"{shape}, {measured(tensor)}"
+    return f"{shape}, {format_of(tensor.dtype)}, {number(int(tensor.min()))} to {number(int(tensor.max()))}"
