@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,20 +18,31 @@ if TYPE_CHECKING:
 
 MOST, ENOUGH = 64, 8
 """Classes up to which it is told which are never taught, and labels for each of them from which on."""
+FEW = 8
+"""Classes up to which the share of each is told."""
 ALIGNED = 0.5
 """Share of the taught labels that are the batch's in their places, from which on both are held to be one list."""
 
 
 @dataclass
 class TaughtClasses:
-    """Of outputs that are classes of rows, on steps whose loss is read."""
+    """Of outputs that are classes of rows, on steps whose loss is read; of the batch's labels, on all."""
 
+    counts: Counter[int] = field(default_factory=Counter)  # of the labels of all batches so far
+    alike: int = 0  # pairs of rows, one after the other, with the same label
+    pairs: int = 0
     labels: int = 0
     classes: int = 0
     found: set[int] = field(default_factory=set)
 
     def take(self, record: StepRecord) -> None:
         """Add a step."""
+        for held in record.class_labels:
+            if not held.is_floating_point() and len(self.counts) <= MOST:
+                values, counts = held.unique(return_counts=True)
+                self.counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+                self.alike += int((held[1:] == held[:-1]).sum())
+                self.pairs += max(0, len(held) - 1)
         for one in record.taught if record.read else ():
             if one.ids is None and one.shape[-1] <= MOST:
                 self.classes = max(self.classes, one.shape[-1])
@@ -38,7 +50,18 @@ class TaughtClasses:
                 self.found |= set(one.taught[one.labelled].tolist())
 
     def told(self) -> Iterator[str]:
-        """In a sentence, where labels are so many that chance leaves none out."""
+        """In sentences; what is never taught where labels are so many that chance leaves none out."""
+        total = sum(self.counts.values())
+        if 2 <= len(self.counts) <= MOST and total >= ENOUGH * len(self.counts):
+            common = self.counts.most_common()
+            which = common if len(common) <= FEW else [*common[: FEW // 2], *common[-FEW // 2 :]]
+            between = "" if len(common) <= FEW else " (the commonest and the rarest)"
+            shares = ", ".join(f"{label} at {share(times / total)}" for label, times in which)
+            expected = sum((times / total) ** 2 for times in self.counts.values())
+            yield (
+                f"labels of all batches so far, {number(total)}: {shares}{between}; a row has the label of the one "
+                f"before it in {share(self.alike / max(1, self.pairs))}, by chance it would in {share(expected)}"
+            )
         never = sorted(set(range(self.classes)) - self.found)
         if never and self.labels >= ENOUGH * self.classes:
             yield f"never taught, in {number(self.labels)} labels: class {listed(list(map(str, never)), 6)}"

@@ -58,6 +58,7 @@ def inputs(watched: Watched, record: StepRecord, history: History) -> Iterator[s
         again = rows.count - min(rows.count, rows.distinct)
         come = "none came twice" if not again else f"{number(rows.distinct)} of them different"
         yield f"rows so far: {number(rows.count)}, {come}"
+    yield from history.so_far.stretches.told()
 
 
 def _beside(record: StepRecord, calls: list[Call]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from limpid.doctor.data_sheet import row_targets
+from limpid.doctor.data_sheet import row_inputs, row_targets
 from limpid.doctor.description.examples import examples
 from limpid.doctor.description.given_labels import given_labels
 from limpid.doctor.description.words import counted, number, share, span
@@ -55,16 +55,22 @@ def labels(watched: Watched, record: StepRecord, history: History) -> Iterator[s
         return
     yield f"{classes}; {share(labelled / max(1, positions))} of the positions are taught a token"
     offset = next((k for k in OFFSETS if min(one.match(k)[0] for one in read) >= ALIKE), None)
-    yield f"a position is taught {_which(offset)}"
+    yield f"a position is taught {_which(offset) if offset is not None else _at_no_place(read)}"
     yield from _places(read)
     yield from given_labels(record, read)
     yield from _directions(read)
     yield from _example(watched, read[0])
 
 
-def _which(offset: int | None) -> str:
-    if offset is None:
-        return "a token of no fixed place in its inputs"
+def _at_no_place(read: Sequence[LossGradient]) -> str:
+    """How often it is nevertheless one of the nearest inputs, beside how often two inputs of a row are equal."""
+    near = {"its own token": 0, "the next": 1, "the one before": -1}
+    often = {name: min(one.match(offset)[0] for one in read) for name, offset in near.items()}
+    said = ", ".join(f"{name} in {share(part)}" for name, part in often.items())
+    return f"a token of no fixed place in its inputs ({said} of the positions)"
+
+
+def _which(offset: int) -> str:
     return {0: "its own token", 1: "the next token of its row"}.get(offset, f"the input {offset} places on")
 
 
@@ -128,10 +134,23 @@ def _row_and_class(watched: Watched, record: StepRecord, read: Sequence[LossGrad
     """The first rows with what each is taught, where they are of tokens and have one class for each output."""
     ids = record.token_ids[0] if record.token_ids else None
     first = [one for one in read if len(one.weight) == len(ids)] if ids is not None else []
+    if ids is None:
+        yield from _measured_row_and_class(record, read)
     for row in range(min(3, len(ids)) if ids is not None and first else 0):
         given = [] if ids is None else ids[row].tolist()
         text = f"«{_cut(watched.chat_form.text(given))}»" if watched.tokenizer is not None else _numbers(given)
         yield f"row {row}, {text}, is taught {', '.join(str(int(one.taught[row])) for one in first)}"
+
+
+def _measured_row_and_class(record: StepRecord, read: Sequence[LossGradient]) -> Iterator[str]:
+    """The same of rows of measured numbers."""
+    given = row_inputs(record)
+    if given is None or given.ndim != 2 or len(record.calls) != 1 or len(given) != len(read[0].taught):
+        return
+    for row in range(min(3, len(given))):
+        values = " ".join(f"{float(x):.3g}" for x in given[row, :SHOWN])
+        more = " …" if given.shape[1] > SHOWN else ""
+        yield f"row {row}, {values}{more}, is taught {int(read[0].taught[row])}"
 
 
 def _numbers(given: Sequence[int]) -> str:

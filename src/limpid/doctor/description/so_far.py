@@ -23,6 +23,7 @@ from limpid.doctor.description.rounding import Rounding
 from limpid.doctor.description.rows import Ends
 from limpid.doctor.description.scales import Scales
 from limpid.doctor.description.states import States
+from limpid.doctor.description.stretches import Stretches
 from limpid.doctor.description.updates import moved_by_rate
 from limpid.doctor.description.words import counted, number
 
@@ -64,6 +65,7 @@ class SoFar:
     held: HeldModels = field(default_factory=HeldModels)  # other models beside it
     evaluations: Evaluations = field(default_factory=Evaluations)  # passes without gradients
     ends: Ends = field(default_factory=Ends)  # of rows of tokens
+    stretches: Stretches = field(default_factory=Stretches)  # of tokens, in the rows so far
     kept: KeptWeights = field(default_factory=KeptWeights)  # whether weights stay as they were left
     moved_by_rate: float | None = None  # of the first update: how far matrices moved over the rate
     begun: str = ""  # sizes of the weights at the first update
@@ -74,6 +76,7 @@ class SoFar:
         self.skipped += record.skipped
         self.evaluated += record.after_evaluation
         self.ends.take(record)
+        self.stretches.take(record)
         self.choices.take(record)
         self.taught.take(record)
         self.states.take(record)
