@@ -204,8 +204,8 @@ class OnTopOfTheTariff(nn.Module):
         super().__init__()
         self.register_buffer("tariff", tariff)
         self.net = mlp(6, 32, 32, 1, act=nn.Tanh)
-        nn.init.zeros_(self.net[-1].weight)
-        nn.init.zeros_(self.net[-1].bias)
+        nn.init.zeros_(self.net[-1].weight)  # type: ignore[arg-type]
+        nn.init.zeros_(self.net[-1].bias)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, exposure: Tensor) -> Tensor:
         known = x @ self.tariff[1:] + self.tariff[0]  # type: ignore[index,operator]
