@@ -134,7 +134,7 @@ def ground_taken_for_padding(run: Run, wrong: bool) -> None:
 @slip("r22a-places-of-the-whole-text")
 def places_of_the_whole_text(run: Run, wrong: bool) -> None:
     """transformers' Trainer, a BERT that marks answers. Texts of twenty words are cut into two pieces of twelve, the
-    second from the eighth word on; where an answer stands is counted from the text's beginning, in the second piece
+    second from the ninth word on; where an answer stands is counted from the text's beginning, in the second piece
     also: eight places late, or past the end, where the model leaves it out. The twin takes the piece's beginning off.
     Judged on pieces of other texts."""
     net = bert("QuestionAnswering", 40, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

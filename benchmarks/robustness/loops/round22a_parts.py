@@ -186,10 +186,10 @@ def reports(count: int, source: int, own: torch.Generator | None = None) -> tupl
 
 
 def doses(length: int, own: torch.Generator | None = None) -> Tensor:
-    """(length,) hourly readings of a drug in somebody's blood: one more, one time in ten; each hour two fifths go."""
+    """(length,) hourly readings of a drug in somebody's blood: one more, one time in ten; each hour a quarter goes."""
     level, out = 0.5, []
     for more in (torch.rand(length, generator=own) < 0.1).tolist():
-        level = 0.6 * level + more
+        level = 0.75 * level + more
         out.append(level)
     return torch.tensor(out) + 0.02 * torch.randn(length, generator=own)
 
@@ -270,14 +270,13 @@ def dots(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor
 
 
 def asked(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Questions, 4 to 7, texts of twenty words, (count, 20), and the place of the answer. Four groups of four words, 8
-    to 23, are what can be asked for; each is once in a text, and all other words are 24 to 39."""
-    question = torch.randint(0, 4, (count,), generator=own)
+    """Four wordings of one question, 4 to 7, texts of twenty words, (count, 20), and the answer's place: one word of 8
+    to 23; all others are 24 to 39."""
+    question = torch.randint(4, 8, (count,), generator=own)
     texts = torch.randint(24, 40, (count, 20), generator=own)
-    places = torch.rand(count, 20, generator=own).argsort(1)[:, :4]
-    told = 8 + 4 * torch.arange(4) + torch.randint(0, 4, (count, 4), generator=own)
-    texts.scatter_(1, places, told)
-    return question + 4, texts, places.gather(1, question[:, None]).squeeze(1)
+    place = torch.randint(0, 20, (count,), generator=own)
+    texts[torch.arange(count), place] = torch.randint(8, 24, (count,), generator=own)
+    return question, texts, place
 
 
 def pushed(state: Tensor, action: Tensor) -> Tensor:
