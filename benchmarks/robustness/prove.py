@@ -27,7 +27,7 @@ from benchmarks.robustness.loops.case import FAULTS, HONEST, INNOCENT, Run
 def outcome(loop: Any, name: str, seed: int, *wrong: bool) -> tuple[float | None, float, float, bool]:
     """The measure before and after, seconds of this processor, and whether every loss was finite."""
     started = time.process_time()
-    run = Run(name, seed, watched=False)
+    run = Run(name, seed, watched=False, proves=True)
     loop(run, *wrong)
     seconds = time.process_time() - started
     kept = vars(run)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 import limpid
 from doctor.bench import LENGTH, VOCAB, Decoder, batch, groups, mean_loss, preflight
@@ -205,6 +205,28 @@ def test_ids_beyond_the_vocabulary_are_told_though_the_model_crashes() -> None:
     model = Decoder()
     with limpid.watch(model, torch.optim.AdamW(groups(model)), say=False) as doctor:
         assert doctor.preflight((x, y), loss=mean_loss)[0].rule == "ids-out-of-range"
+
+
+def test_a_number_beyond_the_classes_may_be_what_the_loss_ignores() -> None:
+    x, y = batch(0)
+    y[:, ::2] = VOCAB + 7
+    model = Decoder()
+    optimizer = torch.optim.AdamW(groups(model))
+
+    def loss(model: nn.Module, given: Any) -> Tensor:
+        return F.cross_entropy(model(given[0]).flatten(0, 1), given[1].flatten(), ignore_index=VOCAB + 7)
+
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        found = doctor.preflight((x, y), loss=loss)
+        value = loss(model, (x, y))
+        value.backward()
+        optimizer.step()
+        doctor.step(value, (x, y))
+        assert "ids-out-of-range" not in {one.rule for one in (*found, *doctor.findings)}
+    y[0, 1] = VOCAB + 8
+    with limpid.watch(model, optimizer, say=False) as doctor, pytest.raises(IndexError):
+        loss(model, (x, y))
+    assert [one.rule for one in doctor.findings] == ["ids-out-of-range"]
 
 
 def test_what_the_optimizer_holds() -> None:

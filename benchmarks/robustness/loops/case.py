@@ -29,9 +29,10 @@ class Nobody:
 class Run:
     """One loop: its seed, its random choices, its losses, and the doctors it asked for."""
 
-    def __init__(self, name: str, seed: int, watched: bool, preflight: bool = False) -> None:
+    def __init__(self, name: str, seed: int, watched: bool, preflight: bool = False, proves: bool = False) -> None:
         self.draw = random.Random(f"{seed} {name}")  # settings; the same with the doctor and without
         self.watched, self.examine_first = watched, preflight
+        self.proves = proves  # that it learns, or that a mistake bites: it is measured before, too
         self.losses: list[float] = []
         self.doctors: list[Any] = []
         self.models: list[nn.Module] = []

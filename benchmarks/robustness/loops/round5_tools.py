@@ -15,7 +15,7 @@ from torch.nn import functional as F
 def outcome(run: Run, measure: Callable[[], float]) -> None:
     """Keep how to measure, after the loop, what it was for (lower is better); only a proof calls it."""
     vars(run)["outcome"] = measure
-    if not run.watched:
+    if run.proves:
         with torch.random.fork_rng():
             vars(run)["before"] = measure()
 

@@ -229,9 +229,9 @@ class Doctor:
             self.hooks.next_input(table, lambda ids: self._add(looked_up(ids, self.info, self.recorder.record)))
         self.examinations.before_first_pass(call)
 
-    def compared(self, given: Any, target: Any) -> None:
+    def compared(self, given: Any, target: Any, ignored: int | None) -> None:
         """Before a cross-entropy, which a class unknown to it will end."""
-        self._add(classes_of_loss(given, target, self.recorder.record))
+        self._add(classes_of_loss(given, target, ignored, self.recorder.record))
 
     def updating(self, record: StepRecord, cleared: bool) -> None:
         """Before an update: what the loop's own passes show."""

@@ -41,7 +41,7 @@ class Judge(Protocol):
     """Who is asked as a step goes on."""
 
     def called(self, call: Call) -> None: ...
-    def compared(self, given: Any, target: Any) -> None: ...
+    def compared(self, given: Any, target: Any, ignored: int | None) -> None: ...
     def updating(self, record: StepRecord, cleared: bool) -> None: ...
     def broke(self, record: StepRecord, loss: float) -> None: ...
     def ended(self, record: StepRecord) -> None: ...
@@ -200,10 +200,10 @@ class PassRecorder(abc.ABC):
             self.history.so_far.states.passed(name, given, made, self.record.sampled)
 
     @guarded
-    def on_loss(self, given: Any, target: Any) -> None:
+    def on_loss(self, given: Any, target: Any, ignored: Any = None) -> None:
         """What the loss is given, which may be more than the model returned."""
         if Probe.LOSS_INPUTS in self.probes:
-            self.judge.compared(given, target)
+            self.judge.compared(given, target, ignored)
         self._look_at_soft(given, target)
         self._look_at_candidates(given, target)
         if isinstance(given, Tensor) and given.ndim == 2 and given.is_contiguous():

@@ -66,7 +66,9 @@ def _patch() -> None:
         _wrap(torch.Tensor, name, ("tensor",), "on_gradient_hook")
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
         _wrap(F, name, ("input", "target"), "on_difference", value="on_mean")
-    _wrap(F, "cross_entropy", ("input", "target"), "on_loss", value="on_mean")
+    given = ("input", "target", "weight", "size_average", "ignore_index")
+    looked_at = ("input", "target", "ignore_index")
+    _wrap(F, "cross_entropy", given, "on_loss", value="on_mean", only=looked_at)
     _wrap(F, "kl_div", ("input", "target"), "on_divergence", value="on_mean")
     _wrap(F, "binary_cross_entropy_with_logits", ("input", "target"), "on_binary", value="on_mean")
     for contract in CONTRACTS:

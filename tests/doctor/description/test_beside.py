@@ -78,6 +78,13 @@ def test_other_numbers_are_told_as_what_they_are(student: nn.Module) -> None:
     assert "all of its 2 tensors require a gradient" in line
 
 
+@pytest.mark.parametrize("given", [torch.arange(16) % 4, torch.tensor(3)])
+def test_a_model_may_be_given_numbers_that_are_no_rows(student: nn.Module, given: Tensor) -> None:
+    table = nn.Embedding(4, 4).requires_grad_(False)
+    (line,) = told(student, lambda x: (student(x) - table(given)).square().mean())
+    assert "int64" in line
+
+
 def test_a_critic_of_outputs_takes_a_gradient(student: nn.Module) -> None:
     critic = nn.Linear(4, 1)
     (line,) = told(student, lambda x: critic(student(x)).square().mean() + critic(torch.ones(16, 4)).mean())

@@ -161,7 +161,7 @@ class LoopSketcher:
             self.sketcher.compared(function, given, target)
 
     @unseen
-    def on_loss(self, learns: bool, given: Any, target: Any) -> None:
+    def on_loss(self, learns: bool, given: Any, target: Any, ignored: Any = None) -> None:
         if learns:
             self._compared("cross_entropy", given, target)
 

@@ -117,9 +117,9 @@ def _as_given(kept: Tensor, learns: bool, calls: list[Call]) -> str:
 
 def _like(kept: Tensor, own: Tensor) -> str:
     """How it is that input, empty where it is another."""
-    if own.ndim == 0 or own.shape[1:] != kept.shape[1:] or own.dtype != kept.dtype or len(own) < len(kept):
+    if 0 in (own.ndim, kept.ndim) or own.shape[1:] != kept.shape[1:] or own.dtype != kept.dtype or len(own) < len(kept):
         return ""
-    rows, others = own.detach()[: len(kept)].flatten(1), kept.flatten(1)
+    rows, others = own.detach()[: len(kept)].reshape(len(kept), -1), kept.reshape(len(kept), -1)
     equal = int((rows == others).all(1).sum())
     if equal == len(kept):
         return "what this model is given"

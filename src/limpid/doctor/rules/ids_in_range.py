@@ -45,8 +45,9 @@ def in_range(exam: Exam) -> Iterator[Finding]:
         if micro.ids is not None and (table or vocab):
             yield from _out_of_range("inputs", micro.ids, table or vocab, None, is_certain="IndexError" in exam.refused)
         labels = micro.labels
+        accepted = exam.trial is not None and not exam.refused  # by a loss, which may ignore a number of its own
         each_output = exam.plain is None or (labels is not None and labels.ndim + 1 == exam.plain.ndim)
-        if labels is not None and each_output and (vocab or table):  # a label for each output
+        if labels is not None and each_output and (vocab or table) and not accepted:  # a label for each output
             yield from _out_of_range("labels", labels, vocab or table, None, is_certain=True)
         if exam.refused and labels is not None and "Target" in exam.refused:
             odd = [int(value) for value in labels.unique() if value < 0]
@@ -93,13 +94,15 @@ def looked_up(ids: Any, info: ModelInfo, record: StepRecord) -> Iterator[Finding
         yield from _out_of_range("inputs", ids, info.table_rows, record.number, is_certain=True)
 
 
-def classes_of_loss(given: Any, target: Any, record: StepRecord) -> Iterator[Finding]:
+def classes_of_loss(given: Any, target: Any, ignored: int | None, record: StepRecord) -> Iterator[Finding]:
     """Classes that cross-entropy is about to look for; on a device on the steps that are looked at closer."""
     import torch
 
     if not isinstance(given, torch.Tensor) or not isinstance(target, torch.Tensor) or target.is_floating_point():
         return
     labels, classes = record.ahead(target), given.shape[1] if given.ndim > 1 else len(given)
+    if labels is not None and ignored is not None and ignored >= classes:
+        labels = labels[labels != ignored]
     if labels is not None and labels.numel() and int(labels.max()) >= classes:
         yield from _out_of_range("labels", labels.clamp(min=0), classes, record.number, is_certain=True)
 
