@@ -11,6 +11,7 @@ from torch import Tensor
 from limpid.doctor.calls import Call
 from limpid.doctor.description import (
     chance,
+    columns,
     entered,
     moves,
     own_backwards,
@@ -19,6 +20,7 @@ from limpid.doctor.description import (
     reach_back,
     rounding,
     scales,
+    series,
     state_before,
 )
 from limpid.doctor.exam import Exam, Function, examine
@@ -174,6 +176,8 @@ class Examinations:
             self.history.so_far.rounding = rounding(exam)
         with self.recorder.paused(), self.skipped.noting("places in attention"):
             self.history.so_far.places = places(exam)
+        with self.recorder.paused(), self.skipped.noting("columns and places"):
+            self.history.so_far.columns, self.history.so_far.series = columns(exam), series(exam)
         with self.recorder.paused(), self.skipped.noting("the first layer"):
             self.history.so_far.entered = entered(exam)
         with self.recorder.paused(), self.skipped.noting("how far back a gradient comes"):

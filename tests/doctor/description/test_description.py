@@ -135,7 +135,7 @@ def nothing(loop: Loop) -> None: ...
         (accumulated, "data", "2 forward passes with gradients make an update"),
         (nothing, "model", "all of them require a gradient"),
         (nothing, "model", "moves the outputs at 8 to 15 of 16, of no other row"),
-        (nothing, "model", "as they were drawn"),
+        (nothing, "model", "spread as drawn ones are"),
         (frozen, "model", "% train"),
         (rests, "model", "evaluation mode in backward"),
         (with_reference, "model", "another model of its class is held, in training mode, without gradients"),

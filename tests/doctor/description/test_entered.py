@@ -43,7 +43,7 @@ def page(model: nn.Module) -> list[str]:
 def test_what_a_model_makes_of_its_inputs_is_told() -> None:
     torch.manual_seed(0)
     (line,) = (one for one in page(Scaled(1e-4)) if "first layer called" in one)
-    assert line.startswith("net.0, the first layer called, was given 32 × 6, mean ")
+    assert line.startswith("before the first update net.0, the first layer called, was given 32 × 6, mean ")
     assert "e-05" in line.partition("deviation")[2] or "0.0001" in line.partition("deviation")[2]
 
 

@@ -49,7 +49,7 @@ def test_pieces_of_texts(shuffled: bool, on: str) -> None:
     assert ("in 100% of" in model) is not shuffled
     assert "the model as a whole is not called, its parts are: tokens, core, head" in data
     assert "input: 8 × 6, int64" in data
-    assert "weights at the first pass: as they were drawn" in model
+    assert "weights at the first pass: spread as drawn ones are" in model
 
 
 def test_states_whose_rows_are_mixed() -> None:

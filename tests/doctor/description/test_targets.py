@@ -102,4 +102,6 @@ def test_rows_that_a_model_sorts(back: bool) -> None:
             doctor.step(value, (x, y))
     assert doctor.description is not None
     told = "\n".join(doctor.description.of("model"))
-    assert ("the same rows moved on by one place have other outputs, up to " in told) is not back
+    assert (
+        "the same rows in another order, each one row further down in the batch, have other outputs, up to " in told
+    ) is not back

@@ -1,6 +1,7 @@
 """What a loop does, told in the order of a step, for its author to hold against what it is meant to do."""
 
 from limpid.doctor.description.chance import chance
+from limpid.doctor.description.columns import columns
 from limpid.doctor.description.description import Description, Line, described
 from limpid.doctor.description.entered import entered
 from limpid.doctor.description.others import moves
@@ -10,6 +11,7 @@ from limpid.doctor.description.reach import reach
 from limpid.doctor.description.reach_back import reach_back
 from limpid.doctor.description.rounding import rounding
 from limpid.doctor.description.scales import scales
+from limpid.doctor.description.series import series
 from limpid.doctor.description.so_far import SoFar
 from limpid.doctor.description.state_before import state_before
 
@@ -18,6 +20,7 @@ __all__ = [
     "Line",
     "SoFar",
     "chance",
+    "columns",
     "described",
     "entered",
     "moves",
@@ -27,5 +30,6 @@ __all__ = [
     "reach_back",
     "rounding",
     "scales",
+    "series",
     "state_before",
 ]

@@ -28,7 +28,7 @@ class Entered:
 
     def told(self) -> Iterator[str]:
         """In a sentence."""
-        yield f"{self.layer}, the first layer called, was given {self.numbers}"
+        yield f"before the first update {self.layer}, the first layer called, was given {self.numbers}"
 
 
 def entered(exam: Exam) -> Entered | None:

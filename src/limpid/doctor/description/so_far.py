@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from limpid.doctor.description.alike import Alike
 from limpid.doctor.description.chance import Chance
 from limpid.doctor.description.choices import Choices
+from limpid.doctor.description.columns import Columns
 from limpid.doctor.description.entered import Entered
 from limpid.doctor.description.evaluations import Evaluations
 from limpid.doctor.description.given_labels import TaughtClasses
@@ -22,6 +23,7 @@ from limpid.doctor.description.reach_back import ReachBack
 from limpid.doctor.description.rounding import Rounding
 from limpid.doctor.description.rows import Ends
 from limpid.doctor.description.scales import Scales
+from limpid.doctor.description.series import Series
 from limpid.doctor.description.states import States
 from limpid.doctor.description.stretches import Stretches
 from limpid.doctor.description.updates import moved_by_rate
@@ -50,6 +52,8 @@ class SoFar:
     reach_back: ReachBack | None = None  # how far back the gradient of an output comes, then
     own_backwards: OwnBackwards = field(default_factory=OwnBackwards)  # held against forward passes, then
     chance: Chance | None = None  # what random numbers do to outputs in training mode, then
+    columns: Columns | None = None  # which of these outputs read, and together, then
+    series: Series | None = None  # which outputs read early places, then
     rounding: Rounding | None = None  # what it does to outputs, then
     places: Places | None = None  # whether attention tells places of one token apart, then
     entered: Entered | None = None  # what the first layer is given, then

@@ -54,12 +54,14 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     back = history.so_far.reach_back
     yield from () if back is None or not back.told() else (back.told(),)
     yield from (one.told() for one in history.so_far.moves)
+    yield from () if history.so_far.columns is None else history.so_far.columns.told()
+    yield from () if history.so_far.series is None else history.so_far.series.told()
     yield from () if history.so_far.chance is None else history.so_far.chance.told()
     yield from () if history.so_far.rounding is None else history.so_far.rounding.told()
     yield from () if history.so_far.places is None else history.so_far.places.told()
     if history.so_far.moved_with_order > ROUNDING:
         yield (
-            "the same rows moved on by one place have other outputs, up to "
+            "the same rows in another order, each one row further down in the batch, have other outputs, up to "
             f"{share(history.so_far.moved_with_order)} of the largest apart"
         )
     yield from () if history.so_far.entered is None else history.so_far.entered.told()
@@ -68,7 +70,7 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     if settings:
         yield f"made of {listed(settings, 12)}"
     yield from history.so_far.states.told()
-    drawn = "as they were drawn" if history.began_fresh else "not as drawn: loaded, or trained before"
+    drawn = "spread as drawn ones are" if history.began_fresh else "not as drawn: loaded, or trained before"
     yield from () if history.so_far.scales is None else history.so_far.scales.told()
     if history.so_far.called:
         yield f"weights at the first pass: {drawn}"
