@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.calls import find_rows
-from limpid.doctor.description.others import far, outputs
+from limpid.doctor.description.others import far, outputs, with_other
 from limpid.doctor.description.words import listed, number
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _measured(exam: Exam, call: Call, name: str, x: Tensor) -> Columns | None:
     for changed in itertools.chain(((),), *(itertools.combinations(range(x.shape[1]), n) for n in (1, 2))):
         mixed = x.clone()
         mixed[:, changed] = others[:, changed]
-        found = outputs(exam, _with(call, call.tensors[name], mixed), find_rows)
+        found = outputs(exam, with_other(call, call.tensors[name], mixed), find_rows)
         if found is None or len(found) != len(x) or found.numel() > len(x) * MOST:
             return None
         made[changed] = found.reshape(len(x), -1)
@@ -73,7 +73,3 @@ def _measured(exam: Exam, call: Call, name: str, x: Tensor) -> Columns | None:
     both = [(a, b) for a, b in pairs if bool(reads[a].any()) and bool(reads[b].any())]
     apart = [(a, b) for a, b in both if not bool(far(made[a, b] + plain, made[(a,)] + made[(b,)]).any())]
     return Columns(name, read, tuple(apart), len(both))
-
-
-def _with(call: Call, old: Tensor, new: Tensor) -> Call:
-    return call.mapped(lambda value: new if value is old else value)

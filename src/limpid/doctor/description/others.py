@@ -79,6 +79,11 @@ def outputs(
         return None
 
 
+def with_other(call: Call, old: Tensor, new: Tensor) -> Call:
+    """The same call with another tensor in the place of one that it is given."""
+    return call.mapped(lambda value: new if value is old else value)
+
+
 def far(one: Tensor, other: Tensor) -> Tensor:
     """Where two outputs lie further apart than rounding."""
     unit = ROUNDINGS * torch.finfo(one.dtype).eps / 2 * max(1.0, float(one.abs().nan_to_num().max()))
@@ -98,7 +103,7 @@ def _moved(exam: Exam, call: Call, name: str, base: Tensor) -> Moves | None:
     other, at = _other(given, call.ids)
     if other is None:
         return None
-    now = outputs(exam, call.mapped(lambda value: other if value is given else value), find_rows)
+    now = outputs(exam, with_other(call, given, other), find_rows)
     if now is None or now.shape != base.shape:
         return None
     moved = far(base, now)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.calls import find_rows
-from limpid.doctor.description.others import far, outputs
+from limpid.doctor.description.others import far, outputs, with_other
 from limpid.doctor.description.words import number
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def series(exam: Exam) -> Series | None:
     tried = sorted({0, places // 2} if placed else {0, places // 4, places // 2, places - 1})
     spans, sizes = [], []
     for place in tried:
-        now = outputs(exam, call.mapped(lambda value, one=_other(x, place): one if value is x else value), find_rows)
+        now = outputs(exam, with_other(call, x, _other(x, place)), find_rows)
         if now is None or now.shape != base.shape:
             return None
         if placed:
