@@ -125,3 +125,22 @@ def test_modules_are_called_as_before_once_a_step_is_not_described(student: nn.M
             watch.step(loss)
         assert nn.Module.__call__ is before
     assert nn.Module.__call__ is before
+
+
+@pytest.mark.parametrize("cooled", [1.0, 4.0])
+def test_temperatures_of_a_student_and_its_teacher(student: nn.Module, cooled: float) -> None:
+    teacher = nn.Linear(8, 4).eval().requires_grad_(False)
+    optimizer = torch.optim.SGD(student.parameters(), 0.01)
+    with limpid.watch(student, optimizer, say=False) as doctor:
+        for _ in range(3):
+            x = torch.randn(16, 8)
+            with torch.no_grad():
+                aims = (teacher(x) / 4).softmax(-1)
+            loss = F.kl_div((student(x) / cooled).log_softmax(-1), aims, reduction="batchmean")
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, x)
+    said = doctor.description.of("labels")
+    assert f"what is held against them is the softmax of the model's outputs times {1 / cooled:g}" in said
+    assert "the targets are the softmax of the outputs of Linear times 0.25" in said

@@ -48,6 +48,7 @@ class SoftTargets:
             f"targets are probabilities{off}: their entropy is {spreads[0]:.3g} nats, that of what is held against "
             f"them {spreads[1]:.3g}"
         )
+        yield from self._factors(record, sure)
         labels = self._labels(record)
         also = ""
         if labels is not None:
@@ -58,11 +59,35 @@ class SoftTargets:
             also = f"; the batch's label there is {int(labels[0])}"
         yield f"the first: target {_top(sure[0])}; held against it {_top(self.output[0])}{also}"
 
+    def _factors(self, record: StepRecord, sure: Tensor) -> Iterator[str]:
+        """Whose outputs, divided by which temperature, they are the softmax of."""
+        sources = [("the model's outputs", outputs) for outputs, _ in record.row_gradients[:1]]
+        sources += [
+            (f"the outputs of {type(one.module).__name__}", one.gave)
+            for one in record.besides.values()
+            if one.gave is not None
+        ]
+        for what, probabilities in (("what is held against them is", self.output), ("the targets are", sure)):
+            factors = ((name, _factor(scores, probabilities)) for name, scores in sources)
+            yield from (f"{what} the softmax of {name} times {by:.3g}" for name, by in factors if by is not None)
+
     def _labels(self, record: StepRecord) -> Tensor | None:
         """The batch's own labels of these places, where it has as many as there are places."""
         held = record.micros[0].labels if len(record.micros) == 1 else None
         found = None if held is None or held.numel() != self.places else record.host(held)
         return None if found is None or not bool((found >= 0).any()) else found.flatten()[: len(self.target)]
+
+
+def _factor(scores: Tensor, probabilities: Tensor) -> float | None:
+    """What scores are multiplied by before a softmax makes these probabilities of them; None where nothing does."""
+    classes = probabilities.shape[-1]
+    if scores.shape[-1] != classes or scores.numel() // classes < len(probabilities):
+        return None
+    given = scores.reshape(-1, classes)[: len(probabilities)].float().cpu()
+    made = probabilities.clamp(min=1e-30).log()
+    given, made = (one - one.mean(-1, keepdim=True) for one in (given, made))
+    factor = float((given * made).sum() / given.square().sum().clamp(min=1e-30))
+    return factor if float((made - factor * given).norm()) <= ROUNDING * float(made.norm()) else None
 
 
 def _top(probabilities: Tensor) -> str:
