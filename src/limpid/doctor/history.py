@@ -30,7 +30,7 @@ from limpid.doctor.step_record import StepRecord
 from limpid.doctor.streams import Stream
 from limpid.doctor.update_sample import UpdateSample
 from limpid.doctor.watched import Watched
-from limpid.doctor.weight_copies import WeightCopy
+from limpid.doctor.weight_copies import Followers, WeightCopy
 
 WARM_UP = 16
 """Updates in which a rate may rise by leaps."""
@@ -89,6 +89,7 @@ class History:
     passes: PlainPasses = field(default_factory=PlainPasses)
     random_evaluations: int = 0  # forward passes without gradient in training mode, with dropout
     other_leaves: dict[int, OtherLeaf] = field(default_factory=dict)  # by identity
+    followers: Followers = field(default_factory=Followers)  # whose outputs may be what is learned
     plays: bool = False  # whether the loss depends on parameters that another optimizer trains
     beside: int = 0  # updates of another model's parameters
     own_update: str = ""  # what the loop's updates have of its own, in words
@@ -166,6 +167,7 @@ class History:
             self.schedule_advanced |= advances > 0
             if len(self.schedule_steps) < KEPT:
                 self.schedule_steps.append(advances)
+        self.followers.take(watched.info.core, record.besides.values())
         self._take_loss(record)
         self._take_norm(watched, record)
         self._take_metrics(record)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,9 @@ from torch.optim.swa_utils import AveragedModel
 
 from limpid.doctor.devices import joined
 from limpid.doctor.weights import sample
+
+if TYPE_CHECKING:
+    from limpid.doctor.description.beside import Beside
 
 ELEMENTS = 64
 
@@ -41,6 +46,24 @@ def _statistics(model: nn.Module) -> Tensor:
 def some_weights(model: nn.Module) -> Tensor:
     """A few numbers of every parameter, on the host: two models may lie on different devices."""
     return joined([sample(p, ELEMENTS).float() for p in model.parameters()]).clone().cpu()
+
+
+class Followers:
+    """Models of the watched one's class that a loop calls without gradients, as they were when they were seen first."""
+
+    def __init__(self) -> None:
+        self.first: dict[int, tuple[weakref.ref[nn.Module], Tensor]] = {}
+
+    def take(self, core: nn.Module, called: Iterable[Beside]) -> None:
+        """Add those that a step has called."""
+        for one in called:
+            if type(one.module) is type(core) and not any(one.with_gradients) and id(one.module) not in self.first:
+                self.first[id(one.module)] = weakref.ref(one.module), some_weights(one.module)
+
+    def moved(self) -> bool:
+        """Whether the weights of any are others by now."""
+        alive = ((ref(), weights) for ref, weights in self.first.values())
+        return any(one is not None and not torch.equal(some_weights(one), weights) for one, weights in alive)
 
 
 @dataclass

@@ -66,6 +66,7 @@ LOSS_DIVERGES = Rule(
 )
 
 HARDER = "a task that grows harder: a curriculum, a weight of the loss that rises, the next of several tasks"
+FOLLOWS = "what is learned comes of a copy that follows the model: a loss rises with the values that they learn"
 PLAYS = "another model is trained along, and takes part in this loss: it may well rise"
 LONGEST = 5000
 """Steps back that a plateau is looked for."""
@@ -143,7 +144,8 @@ def rises(watched: Watched, record: StepRecord, history: History) -> Iterator[Fi
     if history.loss_was_added and history.loss_has_level:
         plays = history.plays or 2 * history.beside > record.number  # whose graph nobody sees, by autograd.grad
         for finding in _judged(history.losses, record.number, history.rate_was_raised):
-            yield replace(finding, severity="notice", cause=PLAYS) if plays else finding
+            meant = PLAYS if plays else FOLLOWS if history.followers.moved() else ""
+            yield replace(finding, severity="notice", cause=meant) if meant else finding
 
 
 @in_log(LOSS_SPIKE, LOSS_DIVERGES)
