@@ -187,3 +187,38 @@ def test_an_optimizer_of_ones_own_without_eps() -> None:
     line = next(line for line in loop.run().of("update") if line.startswith("their change is"))
     first = float(line.partition("the median; ")[2].split()[0])
     assert first == pytest.approx(0.1 / 0.001**0.5, rel=0.02)
+
+
+class Offsets(nn.Module):
+    """Adds a learned number for each offset of two places, whose index leaves most of the table out, or none of it."""
+
+    def __init__(self, stride: int, turned: bool) -> None:
+        super().__init__()
+        self.linear, self.turned = nn.Linear(9, 9), turned
+        self.numbers = nn.Parameter(torch.zeros(25, 2).T.clone() if turned else torch.zeros(25, 2))
+        at = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+        apart = at[:, None] - at + 2
+        self.index = apart[..., 0] * stride + apart[..., 1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        table = self.numbers.T if self.turned else self.numbers
+        made: Tensor = self.linear(x) @ table[self.index].sum(-1).softmax(1)
+        return made
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("stride", [1, 5])
+def test_rows_of_an_own_table_that_are_never_asked_for(stride: int, turned: bool) -> None:
+    torch.manual_seed(0)
+    model = Offsets(stride, turned)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(3):
+            loss = (model(torch.randn(8, 9)) - torch.randn(8, 9)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss)
+    said = [one for one in doctor.description.of("gradient") if "numbers with a gradient" in one]
+    what = "columns" if turned else "rows"
+    assert said == ([f"{what} of numbers with a gradient: 0 to 8 of 25"] if stride == 1 else [])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from limpid.doctor.description.words import counted, listed, number, patterns, share, span
 from limpid.doctor.devices import joined, together
+from limpid.doctor.libraries import is_library
 from limpid.doctor.weights import local, sample
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Zeros:
     few_sizes: dict[str, int]  # by name, of matrices whose entries have few sizes: how many
     rounding: dict[str, float]  # by name, of matrices some of whose rows have no more: which share of them
     tables: dict[str, tuple[int, tuple[int, ...]]]  # by name: rows, and which have a gradient
+    lines: tuple[str, ...]  # matrices of the user's own modules, some of whose rows or columns have none
 
     def told(self, tokens: set[int], learned_from: set[int], hidden: set[int], info: ModelInfo) -> Iterator[str]:
         """In sentences, but for tables whose rows of the batch's `tokens` have one, as tables do that are no heads.
@@ -54,6 +56,7 @@ class Zeros:
             which = "all rows" if least == 1 else f"{share(least)} or more of the rows"
             names = listed(patterns(self.rounding))
             yield f"{which} of {names} have next to no gradient, as rounding leaves of nothing"
+        yield from self.lines
         of_tokens = None if info.embedding is None else info.names.get(id(info.embedding[1]))
         for name, (count, rows) in self.tables.items():
             if name == of_tokens and len(rows) < count and hidden & set(rows):
@@ -80,7 +83,25 @@ def zeros(info: ModelInfo) -> Zeros:
         {name: sizes for name, x in matrices.items() if (sizes := _sizes(x)) <= FEW},
         _of_rounding({name: g for name, g in looked_at if g.ndim == 2 and len(g) <= ROOM // COLUMNS}, some),
         {name: (len(tables[name]), taught) for name, taught in rows.items()},
+        tuple(_own_lines(info, {name: g for name, g in others if g.ndim == 2 and g.numel() <= ROOM})),
     )
+
+
+def _own_lines(info: ModelInfo, gradients: dict[str, Tensor]) -> Iterator[str]:
+    """Of matrices that are parameters of the user's own modules, as tables that these look numbers up in."""
+    for owner, module in info.model.named_modules():
+        for name in () if is_library(type(module).__module__) else module._parameters:
+            full = f"{owner}.{name}" if owner else name
+            gradient = gradients.get(full)
+            if gradient is None or not bool(gradient.any()):
+                continue
+            for axis, what in ((1, "rows"), (0, "columns")):
+                has = (gradient != 0).any(axis)
+                if not bool(has.all()):
+                    yield (
+                        f"{what} of {full} with a gradient: {ranges(has.nonzero().flatten().tolist())} of "
+                        f"{number(len(has))}"
+                    )
 
 
 def _of_rounding(matrices: dict[str, Tensor], entries: Sequence[Tensor]) -> dict[str, float]:
