@@ -221,7 +221,7 @@ def test_tokens_that_a_mask_hides_and_what_they_move() -> None:
     with limpid.watch(model, optimizer, say=False) as doctor:
         for _ in range(3):
             ids = torch.randint(4, VOCAB, (4, 16))
-            ids[0, 12:] = 0
+            ids[0, 6:] = 0  # the middle of the row is padding
             batch = {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": ids.masked_fill(ids == 0, -100)}
             optimizer.zero_grad()
             loss = model(**batch).loss
@@ -231,7 +231,9 @@ def test_tokens_that_a_mask_hides_and_what_they_move() -> None:
     assert dict(doctor.skipped) == {}  # its cache, kept between two calls of a block, would have made lengths differ
     assert doctor.description is not None
     assert "where the mask is 0 the tokens are 0; never where it is not" in doctor.description.of("data")
-    assert "other tokens where the mask is 0 move none of the outputs where it is not" in doctor.description.of("model")
+    told = doctor.description.of("model")
+    assert "other tokens where the mask is 0 move none of the outputs where it is not" in told
+    assert "another token at position 3 of row 0 moves the outputs at 3 to 15 of 16, of no other row" in told
 
 
 def test_a_sparse_input_is_told_as_such() -> None:

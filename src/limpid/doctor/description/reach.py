@@ -56,7 +56,7 @@ def reach(exam: Exam) -> Reach | None:
         call = exam.usual_call.without_loss()  # it takes no fewer rows
     if call is None or call.ids is None or call.ids.shape[1] < 3:
         return None
-    ids, at = call.ids, call.ids.shape[1] // 2
+    ids, at = call.ids, _middle(call)
     changed = ids.clone()
     changed[0, at] = exam.other_ids(ids)[0, at]
     far = _moved(exam, call, changed)
@@ -72,6 +72,14 @@ def reach(exam: Exam) -> Reach | None:
         return Reach(at, 0, (), others != (), others, padding_seen)
     moved = tuple(far[0].nonzero().flatten().tolist())
     return Reach(at, far.shape[1], moved, others != (), others, padding_seen)
+
+
+def _middle(call: Call) -> int:
+    """The place in the middle of the first row, of those that its mask shows: nobody reads another."""
+    width = 0 if call.ids is None else call.ids.shape[1]
+    masked = call.mask is not None and call.ids is not None and call.mask.shape == call.ids.shape
+    shown = call.mask[0].nonzero().flatten().tolist() if masked and call.mask is not None else []
+    return int(shown[len(shown) // 2]) if shown else width // 2
 
 
 def _moved(exam: Exam, call: Call, ids: Tensor) -> Tensor | None:
