@@ -60,6 +60,21 @@ def test_a_plain_loss_has_no_ways_to_tell() -> None:
     told = page(model, lambda x: F.mse_loss(model(x)[:, 0], x[:, 0]))
     assert "by forward pass" not in told["gradient"]
     assert "parts of the loss" not in told["loss"]
+    assert "times its factor" not in told["loss"]
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.5])
+def test_a_penalty_that_is_a_number_alone_leaves_the_rest_of_the_loss(weight: float) -> None:
+    torch.manual_seed(0)
+    model = net(4, 8, 1)
+
+    def loss(x: Tensor) -> Tensor:
+        at = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(at).sum(), at)  # without create_graph
+        return weight * F.mse_loss(model(x)[:, 0], x[:, 0]) + 3 * (slope[:, 0] - 1).square().mean()
+
+    told = page(model, loss)["loss"]
+    assert f"what a function of torch's has in it, times its factor in the gradient: {weight:g} × mse_loss " in told
 
 
 class Fused(torch.autograd.Function):

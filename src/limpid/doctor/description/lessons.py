@@ -192,7 +192,7 @@ def loss(watched: Watched, record: StepRecord, history: History) -> Iterator[str
         by = f", by {', '.join(functions)}" if functions else ""
         yield f"{record.loss:.4g}{by}"
     if record.ways is not None:
-        yield from record.ways.parts(record.scale_of_loss)
+        yield from record.ways.parts(record.scale_of_loss, record.loss)
     if record.metrics:
         yield "logged beside it: " + ", ".join(
             f"{name} {value:.4g}" for name, value in list(record.metrics.items())[:8]

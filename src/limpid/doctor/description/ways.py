@@ -23,6 +23,8 @@ PASSES, TERMS = 8, 6
 RESHAPED = ("TBackward", "TransposeBackward", "PermuteBackward", "ViewBackward", "UnsqueezeBackward", "ToCopyBackward")
 """What a weight goes through on its way into an operation."""
 LIBRARIES = ("torch.", "limpid.")
+REST = 0.01
+"""Share of a loss from which on the rest of it is told."""
 
 
 @dataclass
@@ -37,6 +39,12 @@ class Term:
     def told(self, scale: float) -> str:
         factor = 0.0 if self.factor is None else float(self.factor) / scale
         return f"{factor:.3g} × {self.name} {float(self.value):.4g} ({self.reduction})"
+
+    def is_less_than(self, loss: float | None, scale: float) -> bool:
+        """Whether something else is in the loss, too."""
+        if loss is None or self.factor is None or self.value.numel() != 1:
+            return False
+        return not math.isclose(loss, float(self.factor) / scale * float(self.value), rel_tol=REST)
 
 
 @dataclass
@@ -171,8 +179,8 @@ class GradientWays:
             yield f"gradient at the outputs by forward pass (norm): {'; '.join(said)}{none}"
         yield from (one.told() for one in self.functions)
 
-    def parts(self, scale: float) -> Iterator[str]:
-        """The loss as the sum that its gradient shows, where several functions of torch's are in it."""
+    def parts(self, scale: float, loss: float | None) -> Iterator[str]:
+        """The loss as the sum that its gradient shows, where it is more than what one function of torch's returned."""
         if self.sums:
             said = [part.told("" if term is None else term.told(scale), scale) for part, term in self.sums]
             yield f"parts of the loss, each times its factor in the gradient: {'; '.join(said)}"
@@ -180,6 +188,8 @@ class GradientWays:
             yield "parts of the loss, each times its factor in the gradient: " + ", ".join(
                 one.told(scale) for one in self.terms
             )
+        elif len(self.terms) == 1 and self.terms[0].is_less_than(loss, scale):
+            yield f"what a function of torch's has in it, times its factor in the gradient: {self.terms[0].told(scale)}"
 
 
 def _norm(norms: list[Tensor] | None) -> str:
