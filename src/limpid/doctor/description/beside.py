@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from limpid.doctor.data_sheet import is_table, tensors_in
 from limpid.doctor.description.inputs import measured
 from limpid.doctor.description.words import counted, format_of, number
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 ENTRIES = 2**16
 """Numbers of a tensor that are kept until the step has ended; of more its first rows."""
-SHOWN = 4
-"""Models that are told of."""
+SHOWN, GIVEN = 4, 3
+"""Models that are told of, and tensors that one is given."""
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Beside:
     calls: int = 0
     training: set[bool] = field(default_factory=set)
     with_gradients: set[bool] = field(default_factory=set)
-    given: dict[str, Tensor] = field(default_factory=dict)  # of the first call
+    given: list[Tensor] = field(default_factory=list)  # of the first call
     gave: Tensor | None = None
     learns: bool = False  # whether what it is given takes a gradient
 
@@ -40,13 +41,13 @@ class Beside:
         self.training.add(self.module.training)
         self.with_gradients.add(torch.is_grad_enabled())
         if self.calls == 1:
-            found = list(tensors_in((*args, *kwargs.values())))
+            found = list(_tables_in([*args, *kwargs.values()]))
             self.learns = any(one.requires_grad for one in found)
-            self.given = {str(place): _kept(one) for place, one in enumerate(found[:3])}
+            self.given = [_kept(one) for one in found[:GIVEN]]
 
     def returned(self, output: Any) -> None:
         """After it."""
-        found = next((one for one in tensors_in([output]) if one.is_floating_point()), None)
+        found = next((one for one in _tables_in(output) if one.is_floating_point()), None)
         if self.calls == 1 and found is not None:
             self.gave = _kept(found)
 
@@ -77,7 +78,7 @@ class Beside:
 
     def _what_it_is_given(self, calls: list[Call]) -> str:
         first = "" if self.calls == 1 else "the first time "
-        return first + (", ".join(_as_given(one, self.learns, calls) for one in self.given.values()) or "no tensor")
+        return first + (", ".join(_as_given(one, self.learns, calls) for one in self.given) or "no tensor")
 
 
 def beside(record: StepRecord) -> Iterator[str]:
@@ -86,16 +87,9 @@ def beside(record: StepRecord) -> Iterator[str]:
         yield one.told(record.calls)
 
 
-def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among some values, and in what these hold."""
-    for value in values:
-        if isinstance(value, Tensor):
-            if value.layout == torch.strided and value.numel() and not value.is_meta:
-                yield value
-        elif isinstance(value, dict):
-            yield from tensors_in(value.values())
-        elif isinstance(value, list | tuple):
-            yield from tensors_in(value)
+def _tables_in(given: Any) -> Iterator[Tensor]:
+    """Plain tables of numbers among what a model is given or gives."""
+    return (one for one in tensors_in(given) if is_table(one) and not one.is_meta)
 
 
 def _kept(tensor: Tensor) -> Tensor:
@@ -108,7 +102,7 @@ def _kept(tensor: Tensor) -> Tensor:
 def _as_given(kept: Tensor, learns: bool, calls: list[Call]) -> str:
     """What a model is given, held against what the watched one is given."""
     for call in calls:
-        for own in tensors_in((*call.args, *call.kwargs.values())):
+        for own in _tables_in([*call.args, *call.kwargs.values()]):
             said = _like(kept, own)
             if said:
                 return said
