@@ -18,6 +18,7 @@ from limpid.doctor.calls import Call, find_logits, find_rows
 from limpid.doctor.contracts import Breach, Contract, LayerProbe
 from limpid.doctor.description.candidates import Candidates
 from limpid.doctor.description.examples import on_rows
+from limpid.doctor.description.into_loss import ENTRIES, into_loss
 from limpid.doctor.description.soft_targets import SoftTargets
 from limpid.doctor.description.ways import GradientWays
 from limpid.doctor.finding import Skipped
@@ -33,6 +34,8 @@ from limpid.doctor.watched import Watched
 
 ROWS = 2**16
 """Outputs of rows that are kept, at most, with their gradients."""
+KEPT = 4
+"""Tensors of a pass that are kept while a step lasts that is read, and things given to losses that are told."""
 ROOM = 2**20
 """Entries of the logits that a look during training takes in: 20 MB for a moment."""
 
@@ -149,6 +152,9 @@ class PassRecorder(abc.ABC):
         if found is not None and found.grad_fn is not None and (ways := self._ways()) is not None:
             entries = list(output.values()) if isinstance(output, Mapping) else tensors
             ways.gave(len(record.calls) - 1, found, [one for one in entries if isinstance(one, Tensor)])
+        if record.read and self.gradients_on and Probe.FACTS in self.probes:
+            entries = list(output.values()) if isinstance(output, Mapping) else tensors
+            record.made += [e.detach() for e in entries if isinstance(e, Tensor) and 1 < e.numel() <= ENTRIES][:KEPT]
         if logits is None:
             return
         if record.read and logits.grad_fn is not None and Probe.LOSS_GRADIENT in self.probes:
@@ -206,6 +212,7 @@ class PassRecorder(abc.ABC):
             self.judge.compared(given, target, ignored)
         self._look_at_soft(given, target)
         self._look_at_candidates(given, target)
+        self._look_between("cross_entropy", given)
         if isinstance(given, Tensor) and given.ndim == 2 and given.is_contiguous():
             for address, shape in self.record.outputs:
                 several = shape[2] > 1  # of one place alone there is nothing to mix
@@ -223,6 +230,7 @@ class PassRecorder(abc.ABC):
         tensors = isinstance(given, Tensor) and isinstance(target, Tensor)
         if Probe.LOSS_INPUTS in self.probes and tensors and spread_out(given, target):
             self.record.spread_out = tuple(given.shape), tuple(target.shape)
+        self._look_between("the loss function", given)
         if Probe.LOSS_INPUTS in self.probes and tensors and given.requires_grad and given.numel() == target.numel():
             if self.record.read and given.numel() <= ROWS:
                 self.record.difference = given.detach().cpu(), target.detach().cpu()
@@ -260,6 +268,13 @@ class PassRecorder(abc.ABC):
             found = Candidates.of(given, target)
             self.record.candidates += [] if found is None else [found]
 
+    def _look_between(self, function: str, given: Any) -> None:
+        """What a loss function is given beside what the model has returned in this step."""
+        wanted = self.record.read and self.gradients_on and Probe.LOSS_INPUTS in self.probes and not self._depth
+        if wanted and isinstance(given, Tensor) and given.requires_grad and len(self.record.into_loss) < KEPT:
+            found = into_loss(function, given, self.record.made[-KEPT:])
+            self.record.into_loss += [] if found is None else [found]
+
     @guarded
     def on_divergence(self, given: Any, target: Any) -> None:
         """What kl_div is given as logarithms of probabilities, which are never above 0."""
@@ -273,6 +288,7 @@ class PassRecorder(abc.ABC):
     def on_binary(self, given: Any, target: Any) -> None:
         """What a loss that applies a sigmoid is given."""
         if Probe.LOSS_INPUTS in self.probes and isinstance(given, Tensor):
+            self._look_between("binary_cross_entropy_with_logits", given)
             self.record.squashed_before = made_by(given) or self.record.squashed_before
             if self.record.read and given.requires_grad and isinstance(target, Tensor):
                 self.record.binary = on_rows(given, target, ROWS)

@@ -15,6 +15,7 @@ from limpid.doctor.calls import Call
 from limpid.doctor.contracts import Breach
 from limpid.doctor.description.beside import Beside
 from limpid.doctor.description.candidates import Candidates
+from limpid.doctor.description.into_loss import IntoLoss
 from limpid.doctor.description.soft_targets import SoftTargets
 from limpid.doctor.description.ways import GradientWays
 from limpid.doctor.description.zeros import Zeros
@@ -69,6 +70,8 @@ class StepRecord:
     soft: SoftTargets | None = None  # of a loss whose targets are probabilities, on the same
     candidates: list[Candidates] = field(default_factory=list)  # of losses that choose among candidates, on the same
     row_gradients: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # outputs of rows and their gradients
+    made: list[Tensor] = field(default_factory=list)  # what the model returned, while the step lasts, on the same
+    into_loss: list[IntoLoss] = field(default_factory=list)  # what losses were given that is not this, on the same
     besides: dict[int, Beside] = field(default_factory=dict)  # other models that were called, on the same
     means: list[tuple[str, Tensor]] = field(default_factory=list)  # of loss functions since the last backward pass
     shares: list[tuple[str, Tensor, Tensor | None]] = field(default_factory=list)  # function, root, mean, of each pass

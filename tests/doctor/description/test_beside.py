@@ -54,7 +54,7 @@ def distilled(student: nn.Module, teacher: nn.Module, given: Callable[[Tensor], 
     [
         (lambda x: x, "given what this model is given;"),
         (lambda x: x.clone(), "given what this model is given;"),
-        (lambda x: x.flip(0), "given the rows that this model is given, in another order;"),
+        (lambda x: x.flip(0), "given the rows of what this model is given, in another order;"),
         (lambda x: torch.cat([x[:-1], x[:1]]), "given what this model is given, but for 1 row of 16;"),
         (lambda x: 2 * x + 0.1, "; correlation 1 with what this model is given"),
     ],

@@ -61,4 +61,7 @@ def test_rewards_by_prompt() -> None:
     assert doctor.description is not None
     told = "\n".join(doctor.description.of("data"))
     assert "rewards of a row: above 0 in 62%, below 0 in 0%" in told
-    assert "rewards by prompt: 2 groups of 4 rows with means 0.25 to 1; all alike in 1 of them" in told
+    assert (
+        "rewards by prompt: 2 groups of 4 rows, which stand together, with means 0.25 to 1; all alike in 1 of them"
+        in told
+    )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from limpid.doctor.data_sheet import is_table, tensors_in
 from limpid.doctor.description.inputs import measured
+from limpid.doctor.description.likeness import likeness, same_rows
 from limpid.doctor.description.words import counted, format_of, number
 
 if TYPE_CHECKING:
@@ -101,34 +102,14 @@ def _kept(tensor: Tensor) -> Tensor:
 
 def _as_given(kept: Tensor, learns: bool, calls: list[Call]) -> str:
     """What a model is given, held against what the watched one is given."""
+    known = "what this model is given"
     for call in calls:
         for own in _tables_in([*call.args, *call.kwargs.values()]):
-            said = _like(kept, own)
-            if said:
-                return said
+            if same := same_rows(kept, own, known):
+                return same
+            if near := likeness(kept, own, known):
+                return f"{_in_words(kept)}; {near}"
     return f"{_in_words(kept)}{', which takes a gradient' if learns and kept.is_floating_point() else ''}"
-
-
-def _like(kept: Tensor, own: Tensor) -> str:
-    """How it is that input, empty where it is another."""
-    if 0 in (own.ndim, kept.ndim) or own.shape[1:] != kept.shape[1:] or own.dtype != kept.dtype or len(own) < len(kept):
-        return ""
-    rows, others = own.detach()[: len(kept)].reshape(len(kept), -1), kept.reshape(len(kept), -1)
-    equal = int((rows == others).all(1).sum())
-    if equal == len(kept):
-        return "what this model is given"
-    if torch.equal(rows.double().sum(1).sort().values, others.double().sum(1).sort().values) and equal < len(kept):
-        return "the rows that this model is given, in another order"
-    if 2 * equal > len(kept):
-        return f"what this model is given, but for {counted(len(kept) - equal, 'row')} of {number(len(kept))}"
-    if not kept.is_floating_point():
-        same = float((rows == others).float().mean())
-        return f"{_in_words(kept)}; {same:.0%} of them equal to what this model is given" if same > 0.5 else ""
-    pair = torch.stack([rows.flatten().double(), others.flatten().double()])
-    if pair.shape[1] < 3 or not bool((pair.std(1) > 0).all()):
-        return ""
-    likeness = float(torch.corrcoef(pair)[0, 1])
-    return f"{_in_words(kept)}; correlation {likeness:.3g} with what this model is given" if likeness > 0.5 else ""
 
 
 def _in_words(tensor: Tensor) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from limpid.doctor.description.candidates import candidates
 from limpid.doctor.description.inputs import inputs
 from limpid.doctor.description.lessons import labels, loss
+from limpid.doctor.description.outputs import against_targets
 from limpid.doctor.description.pushes import pushes, rewards
 from limpid.doctor.description.updates import gradient, update
 from limpid.doctor.description.weights import model
@@ -31,7 +32,7 @@ def told_by(*tellers: Teller) -> Teller:
 
 
 PARTS: dict[str, Teller] = {
-    "data": told_by(inputs, rewards), "model": model, "labels": told_by(labels, candidates),
+    "data": told_by(inputs, rewards), "model": model, "labels": told_by(labels, against_targets, candidates),
     "loss": told_by(loss, pushes), "gradient": gradient, "update": update,
 }  # fmt: skip
 """In the order of a step."""
@@ -39,10 +40,12 @@ WIDTH, NAMES = 100, 10
 """Columns of a line, and of the names of parts before it."""
 
 
-QUESTION = """Does anything that was measured contradict what is meant? Most loops are sound: what the text leaves open,
-numbers that scatter from batch to batch and choices that are only unusual are no contradiction. If something does, say
-in which part of the step it lies (data, labels, model, loss, gradient or update), what it is, and which line shows it.
-If nothing does, say so."""
+QUESTION = """Does anything that was measured contradict what is meant? Hold each line against each sentence, and compute:
+sizes, shares, steps, epochs, rates at named steps, what such a loss is at the start and can reach, which outputs must
+depend on which inputs and rows, which weights must move and which not. Where a line does not follow from what is meant,
+try an innocent reading first: most loops are sound; what the text leaves open, numbers that scatter from batch to batch
+and choices that are only unusual are no contradiction. If something does contradict it, say in which part of the step
+it lies (data, labels, model, loss, gradient or update), what it is, and which line shows it. If nothing does, say so."""
 """What is asked of a reader of both."""
 
 

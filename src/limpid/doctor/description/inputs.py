@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.calls import MASK_NAMES
+from limpid.doctor.description.likeness import likeness, same_rows
 from limpid.doctor.description.rows import rows as rows_of
 from limpid.doctor.description.words import counted, format_of, listed, number, share
 
@@ -24,6 +25,8 @@ ZEROS = 0.01
 """Share of exact zeros from which on it is told."""
 COLUMNS = 12
 """Columns or channels whose means and deviations are told one by one."""
+PASSES = 4
+"""Forward passes of which it is told what they are given."""
 MOST = 6
 """Tensors told of a batch that the model is not given."""
 
@@ -47,6 +50,7 @@ def inputs(watched: Watched, record: StepRecord, history: History) -> Iterator[s
     for name, tensor in calls[0].tensors.items():
         if tensor.numel():
             yield f"{name}: {_tensor(name, tensor.detach())}"
+    yield from _later(calls)
     yield from _hidden(calls[0])
     others = [name for name, value in calls[0].kwargs.items() if not isinstance(value, Tensor) and _is_plain(value)]
     if others:
@@ -59,6 +63,23 @@ def inputs(watched: Watched, record: StepRecord, history: History) -> Iterator[s
         come = "none came twice" if not again else f"{number(rows.distinct)} of them different"
         yield f"rows so far: {number(rows.count)}, {come}"
     yield from history.so_far.stretches.told()
+
+
+def _later(calls: list[Call]) -> Iterator[str]:
+    """What further forward passes are given, held against the first and the ones between."""
+    for index, call in enumerate(calls[1:PASSES], 2):
+        said = []
+        for name, tensor in call.tensors.items():
+            before = [(i, one.tensors[name]) for i, one in enumerate(calls[: index - 1], 1) if name in one.tensors]
+            same = (same_rows(tensor, own, f"what pass {i} is given") for i, own in before)
+            near = (likeness(tensor, own, f"what pass {i} is given") for i, own in before)
+            known = next(filter(None, same), "") if tensor.numel() and tensor.layout == torch.strided else ""
+            if tensor.numel() and not known:
+                like = next(filter(None, near), "") if tensor.layout == torch.strided else ""
+                known = _tensor(name, tensor.detach()) + (f"; {like}" if like else "")
+            said += [f"{name}: {known}"] if known else []
+        if said:
+            yield f"forward pass {index}, {'; '.join(said)}"
 
 
 def _beside(record: StepRecord, calls: list[Call]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from limpid.doctor.devices import together
 from limpid.doctor.weights import sample
 
 if TYPE_CHECKING:
+    from limpid.doctor.description.course import Course
     from limpid.doctor.watched import Watched
 
 TENSORS, ELEMENTS = 16, 64
@@ -100,10 +101,10 @@ class KeptWeights:
         if self._left is not None and self.entries is not None and self.versions.asks(self._left[1]):
             self.versions.judged(self.entries.now(), self._left[1])
 
-    def told(self) -> Iterator[str]:
+    def told(self, course: Course) -> Iterator[str]:
         """In sentences."""
         if self.entries is not None:
-            yield from self.changes.told(self.entries)
+            yield from self.changes.told(self.entries, course)
             now = self.entries.now() if self.entries.on_host else None
             yield from self.versions.told(None if self.changes.are_usual else now)
             yield from () if now is None else _few(self.entries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.data_sheet import row_inputs, row_targets
+from limpid.doctor.description.couplings import told as couplings
 from limpid.doctor.description.examples import examples
 from limpid.doctor.description.given_labels import given_labels
 from limpid.doctor.description.words import counted, number, share, span
@@ -193,6 +195,8 @@ def loss(watched: Watched, record: StepRecord, history: History) -> Iterator[str
         yield f"{record.loss:.4g}{by}"
     if record.ways is not None:
         yield from record.ways.parts(record.scale_of_loss, record.loss)
+        yield from couplings(record.ways.couplings, record)
+    yield from itertools.chain.from_iterable(one.told(record, history.so_far.taught.counts) for one in record.into_loss)
     if record.metrics:
         yield "logged beside it: " + ", ".join(
             f"{name} {value:.4g}" for name, value in list(record.metrics.items())[:8]

@@ -12,6 +12,7 @@ from torch import Tensor
 from limpid.doctor.description.words import counted, listed, number, patterns, share
 
 if TYPE_CHECKING:
+    from limpid.doctor.description.course import Course
     from limpid.doctor.description.entries import Entries
     from limpid.doctor.watched import Watched
 
@@ -87,7 +88,7 @@ class OutsideChanges:
             group.kept += moments is True
             group.anew += moments is False
 
-    def told(self, entries: Entries) -> Iterator[str]:
+    def told(self, entries: Entries, course: Course) -> Iterator[str]:
         """In sentences."""
         for key, group in self.groups.items():
             names = [entries.names[i] for i in key]
@@ -98,6 +99,7 @@ class OutsideChanges:
                 f"changed by something else than the update: {which} ({number(len(key))} of "
                 f"{number(len(entries.names))}{how}), {_when(group.steps, self.looks)}, by up to {group.most:.2g} of "
                 f"their size{self._zeros(key, group, entries)}{_states(group)}"
+                f"{course.around(group.steps) if len(group.steps) <= STEPS else ''}"
             )
         if self.more:
             yield f"other weights were changed so {counted(self.more, 'time')}"

@@ -47,6 +47,7 @@ def rewards(watched: Watched, record: StepRecord, history: History) -> Iterator[
     """Rewards and advantages of the batch: of how many rows they are above 0, and their groups by prompt."""
     held = by_row(record, named=(*REWARDS, *PROMPTS))
     prompts = next((held[name] for name in PROMPTS if name in held), None)
+    prompts = _same_beginnings(record) if prompts is None else prompts
     for name in REWARDS:
         x = held.get(name)
         if x is None or not len(x):
@@ -71,12 +72,29 @@ def _groups(name: str, x: Tensor, prompts: Tensor | None) -> Iterator[str]:
     means = torch.bincount(group, weights=x) / sizes
     level = sum(bool((x[group == g] == x[group == g][0]).all()) for g in range(len(sizes)))
     yield (
-        f"{name} by prompt: {counted(len(sizes), 'group')} of {span(sizes.tolist())} rows with means "
+        f"{name} by prompt: {counted(len(sizes), 'group')} of {span(sizes.tolist())} rows, "
+        f"{'which stand together' if _stand_together(group) else 'which stand apart'}, with means "
         f"{float(means.min()):.3g} to {float(means.max()):.3g}; all alike in {number(level)} of them"
     )
 
 
-def by_row(record: StepRecord, named: Sequence[str] = ()) -> dict[str, Tensor]:
+def _stand_together(group: Tensor) -> bool:
+    return int((group[1:] != group[:-1]).sum()) == int(group.max())
+
+
+def _same_beginnings(record: StepRecord) -> Tensor | None:
+    """The longest beginnings of rows of tokens that each have in common with another row; None where rows have none."""
+    if len(record.token_ids) != 1:
+        return None
+    ids = record.token_ids[0]
+    for length in range(ids.shape[1], 0, -1):
+        starts, counts = ids[:, :length].unique(dim=0, return_counts=True)
+        if len(starts) > 1 and int(counts.min()) > 1:
+            return ids[:, :length]
+    return None
+
+
+def by_row(record: StepRecord, named: Sequence[str] = (), fewest: int = FEWEST) -> dict[str, Tensor]:
     """Tensors of a batch of one pass with one number for each row, by name, on the host; or those of these names."""
     given = record.micros[0].given if len(record.micros) == 1 else None
     if isinstance(given, Mapping):
@@ -87,7 +105,7 @@ def by_row(record: StepRecord, named: Sequence[str] = ()) -> dict[str, Tensor]:
     found = {}
     for name, one in pairs.items():
         usable = isinstance(one, Tensor) and one.layout == torch.strided and not one.is_complex() and one.ndim
-        if usable and (name in named if named else one.numel() == len(one) >= FEWEST):
+        if usable and (name in named if named else one.numel() == len(one) >= fewest):
             on_host = record.host(one.detach())
             if on_host is not None:
                 found[name] = on_host if named else on_host.double().reshape(-1)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from limpid.doctor.description.alike import Alike
+from limpid.doctor.description.batches import Batches
 from limpid.doctor.description.chance import Chance
 from limpid.doctor.description.choices import Choices
 from limpid.doctor.description.columns import Columns
+from limpid.doctor.description.course import Course, fifths
 from limpid.doctor.description.entered import Entered
 from limpid.doctor.description.evaluations import Evaluations
 from limpid.doctor.description.given_labels import TaughtClasses
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
     from limpid.doctor.history import History
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.update_sample import UpdateSample
-
-PARTS = 5
-"""Of a run, for the course of its loss."""
 
 
 @dataclass
@@ -70,6 +69,8 @@ class SoFar:
     evaluations: Evaluations = field(default_factory=Evaluations)  # passes without gradients
     ends: Ends = field(default_factory=Ends)  # of rows of tokens
     stretches: Stretches = field(default_factory=Stretches)  # of tokens, in the rows so far
+    batches: Batches = field(default_factory=Batches)  # of measured numbers
+    course: Course = field(default_factory=Course)  # of rates, norms and losses
     kept: KeptWeights = field(default_factory=KeptWeights)  # whether weights stay as they were left
     moved_by_rate: float | None = None  # of the first update: how far matrices moved over the rate
     begun: str = ""  # sizes of the weights at the first update
@@ -82,6 +83,8 @@ class SoFar:
         self.ends.take(record)
         self.stretches.take(record)
         self.choices.take(record)
+        self.batches.take(record)
+        self.course.take(record)
         self.taught.take(record)
         self.states.take(record)
         self.called |= bool(record.calls)
@@ -107,33 +110,27 @@ class SoFar:
         if history.loss_went_below_zero and self.losses is not None:
             yield f"loss {self.losses[0]:.4g} at first, {self.losses[1]:.4g} now"
         elif len(losses) > 1:
-            yield f"loss {losses[0]:.4g} at first, {losses[-1]:.4g} now{_between(losses)}"
+            yield f"loss {losses[0]:.4g} at first, {losses[-1]:.4g} now{fifths(losses)}"
+        yield from self.batches.told()
         for index, rate in sorted(history.group_rates.items())[:6]:
             span = f"{rate.low:.3g}" if rate.low == rate.high else f"between {rate.low:.3g} and {rate.high:.3g}"
             changes = (
-                f", now {rate.last:.3g}; changed in {number(rate.changes)} updates"
+                f", now {rate.last:.3g}; changed in {number(rate.changes)} updates{self.course.rates_of(index)}"
                 if rate.changes
                 else ", never changed"
             )
             yield f"rate of group {index}: {span}{changes}"
+        if norms := fifths(self.course.norms):
+            yield f"norm of the gradient {self.course.norms[0]:.3g} at first{norms}"
         yield (
             f"the watched model was run without gradients before {number(self.evaluated)} updates"
             if self.evaluated
             else "the watched model was never run without gradients"
         )
         yield from self.evaluations.told()
-        yield from self.kept.told()
+        yield from self.kept.told(self.course)
         if history.random_evaluations:
             yield f"{counted(history.random_evaluations, 'pass', 'passes')} without gradients in training mode"
-
-
-def _between(losses: Sequence[float]) -> str:
-    """Means of the parts of a run of losses, where there are enough of them."""
-    if len(losses) < PARTS * 4:
-        return ""
-    size = len(losses) // PARTS
-    means = [sum(losses[i * size : (i + 1) * size]) / size for i in range(PARTS)]
-    return f"; means of its fifths: {', '.join(f'{mean:.4g}' for mean in means)}"
 
 
 def _sizes(update: UpdateSample) -> str:

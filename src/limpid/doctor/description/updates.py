@@ -34,7 +34,7 @@ def gradient(watched: Watched, record: StepRecord, history: History) -> Iterator
     yield "order of a step: " + ", ".join(order)
     norm = "" if record.norm is None else f"norm {record.norm:.3g}"
     if record.clipped_to is not None:
-        norm += f", clipped to {record.clipped_to:g}"
+        norm += f", clipped to {record.clipped_to:g}{_not_clipped(watched, record)}"
     elif record.values_clipped_to is not None:
         norm += f", each entry clipped to {record.values_clipped_to:g}"
     else:
@@ -75,6 +75,7 @@ def update(watched: Watched, record: StepRecord, history: History) -> Iterator[s
     if record.judged_update is not None:
         yield from _moves(record.judged_update)
         yield from _by_rate(record.judged_update, history)
+        yield from _direction(record.judged_update)
     yield from history.so_far.states_before or ()
     if watched.schedulers:
         yield "schedules: " + ", ".join(type(one).__name__ for one in watched.schedulers)
@@ -115,6 +116,24 @@ def _by_rate(update: UpdateSample, history: History) -> Iterator[str]:
     now, begun = moved_by_rate(update), history.so_far.moved_by_rate
     if now is not None and begun is not None and math.isfinite(now):
         yield f"their change is {now:.3g} times the rate (rms), the median; {begun:.3g} times in the first update"
+
+
+def _direction(update: UpdateSample) -> Iterator[str]:
+    """Where weights go beside where the gradient points: -1 is straight down."""
+    if update.cosine:
+        mean = update.cosine_of_mean
+        kept = "" if mean is None else f", with the mean of gradients that the optimizer keeps {mean:.2f}"
+        yield f"cosine of the change of all weights with the gradient {update.cosine:.2f}{kept}"
+
+
+def _not_clipped(watched: Watched, record: StepRecord) -> str:
+    """Tensors that have a gradient which no clip was given."""
+    clipped = set().union(*(ids for ids, _ in record.clips))
+    held = {id(p) for optimizer in watched.optimizers for group in optimizer.param_groups for p in group["params"]}
+    left = [watched.info.names.get(one, "of another model") for one in held & record.has_gradient if one not in clipped]
+    if not clipped or not left:
+        return ""
+    return f", but for {counted(len(left), 'tensor')} of {number(len(held))}: {listed(sorted(left))}"
 
 
 def moved_by_rate(update: UpdateSample) -> float | None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules._functions import BackwardHookFunction
 
+from limpid.doctor.description.couplings import Coupling, couplings_of
 from limpid.doctor.description.summands import Summand, summands_of
 from limpid.doctor.description.words import listed, patterns
 from limpid.doctor.shield import Obstacle, Shield
@@ -79,6 +80,7 @@ class GradientWays:
     came: dict[tuple[str, ...], dict[int, list[Tensor]]] = field(default_factory=dict)  # norms, by weights and pass
     passes: int = 0  # that the backward pass found
     sums: list[tuple[Summand, Term | None]] = field(default_factory=list)  # of the loss, and what made each
+    couplings: list[Coupling] = field(default_factory=list)  # of rows of the outputs
     _begun: bool = False
     _beside: list[tuple[Any, int]] = field(default_factory=list)  # node and slot of other outputs
     _compared: list[Any] = field(default_factory=list)  # nodes of the terms
@@ -115,6 +117,7 @@ class GradientWays:
         graph = _Graph(root.grad_fn, self.outputs)
         if splits and self.alone and root.numel() == 1 and self.outputs and not (graph.own or graph.hooked):
             self._find_summands(root)
+            self._find_couplings(root)
         for node, places in graph.entered.items():
             through = tuple(patterns(self.names.get(one, "other weights") for one in graph.through(node)))
             kinds = ([()] if graph.is_straight(node) else []) + ([through] if through else [])
@@ -131,6 +134,12 @@ class GradientWays:
         except RuntimeError:  # compiled code that can run backward once
             return
         self.sums = [(part, made.get(id(part.node))) for part in found]
+
+    def _find_couplings(self, root: Tensor) -> None:
+        try:
+            self.couplings = couplings_of(root, self.outputs)
+        except RuntimeError:  # an operation without a second derivative
+            return
 
     def ended(self) -> None:
         """It is over: nothing is held of the graph."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from limpid.doctor.description.attentions import attentions
 from limpid.doctor.description.beside import beside
+from limpid.doctor.description.outputs import outputs
 from limpid.doctor.description.words import counted, format_of, listed, number, patterns, share
 from limpid.doctor.weights import root_mean_square
 
@@ -60,6 +61,7 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     yield from () if history.so_far.chance is None else history.so_far.chance.told()
     yield from () if history.so_far.rounding is None else history.so_far.rounding.told()
     yield from attentions(record)
+    yield from outputs(record)
     yield from () if history.so_far.places is None else history.so_far.places.told()
     if history.so_far.moved_with_order > ROUNDING:
         yield (

@@ -1,0 +1,99 @@
+"""What the model says of its rows: its numbers, and how they lie beside the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from limpid.doctor.data_sheet import row_targets
+from limpid.doctor.description.inputs import measured
+from limpid.doctor.description.words import number, share
+
+if TYPE_CHECKING:
+    from limpid.doctor.history import History
+    from limpid.doctor.step_record import StepRecord
+    from limpid.doctor.watched import Watched
+
+COLUMNS = 8
+"""Outputs of a row up to which each is held against its target."""
+FEWEST = 4
+"""Rows from which on they are."""
+
+
+def outputs(record: StepRecord) -> Iterator[str]:
+    """Of passes that return a number or a few of each row, in the order of the passes."""
+    for index, (made, _) in enumerate(_in_order(record)[:2]):
+        if made.is_floating_point() and made.numel():
+            which = f"pass {index + 1} gives" if len(record.row_gradients) > 1 else "it gives"
+            yield f"{which} {' × '.join(map(number, made.shape))}, {measured(made)}{_lengths(made)}"
+
+
+def against_targets(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
+    """How outputs lie beside targets: of classes how many are right, of numbers on which side and how near."""
+    yield from _right(record)
+    target = row_targets(record)
+    if target is None and record.difference is not None:
+        made, target = record.difference
+    elif target is not None and len(record.row_gradients) == 1 and not record.taught:
+        made = record.row_gradients[0][0]
+    else:
+        return
+    if not len(target) or len(made) != len(target) < FEWEST or len(made) != len(target) or target.numel() < FEWEST:
+        return
+    x, y = (one.double().reshape(len(target), -1) for one in (made, target))
+    if y.shape[1] not in (1, x.shape[1]) or x.shape[1] > COLUMNS or not bool(x.isfinite().all() & y.isfinite().all()):
+        return
+    y = y.expand_as(x)
+    for column in range(x.shape[1]):
+        name = "outputs" if x.shape[1] == 1 else f"output {column}"
+        yield f"{name} beside {'its target' if column else 'the target'}: {_beside(x[:, column], y[:, column])}"
+
+
+def _right(record: StepRecord) -> Iterator[str]:
+    """Of outputs that are scores of classes, how often that of the label is the largest."""
+    if len(record.row_gradients) != 1 or len(record.taught) != 1:
+        return
+    made, one = record.row_gradients[0][0], record.taught[0]
+    if made.ndim != 2 or len(made) != len(one.taught) or made.shape[1] < 2 or not bool(one.labelled.any()):
+        return
+    taught = one.taught.to(made.device)[one.labelled]
+    right = made.argmax(1)[one.labelled] == taught
+    best = made[one.labelled].float().softmax(1).amax(1).mean()
+    said = made.argmax(1).unique(return_counts=True)
+    common = int(said[1].argmax())
+    yield (
+        f"the label has the largest output in {share(float(right.double().mean()))} of the labelled rows; the largest "
+        f"probability is {float(best):.2g} in the mean; the class that most rows are said to be, "
+        f"{int(said[0][common])}, is said of {share(float(said[1][common]) / len(made))}"
+    )
+
+
+def _beside(x: Tensor, y: Tensor) -> str:
+    values = y.unique()
+    if len(values) == 2:
+        low, high = (float(x[y == value].mean()) for value in values)
+        return f"mean {high:.3g} of rows with {float(values[1]):.3g}, {low:.3g} of rows with {float(values[0]):.3g}"
+    above = share(float((y > x).double().mean()))
+    off = f"targets are above in {above} of the rows, target less output {float((y - x).mean()):.3g} in the mean"
+    if len(x) < FEWEST or not float(x.std()) or not float(y.std()):
+        return off
+    together = float(torch.corrcoef(torch.stack([x, y]))[0, 1])
+    return f"{off}, deviation {float((y - x).std()):.3g}; correlation {together:.2f}"
+
+
+def _lengths(made: Tensor) -> str:
+    """Where every row is a vector of one length."""
+    if made.ndim != 2 or made.shape[1] < 2:
+        return ""
+    lengths = made.float().norm(dim=1)
+    spread = float(lengths.max() - lengths.min())
+    return f"; every row has length {float(lengths[0]):.3g}" if spread < 1e-3 * float(lengths.max()) else ""
+
+
+def _in_order(record: StepRecord) -> list[tuple[Tensor, Tensor]]:
+    """Backward passes come to the last forward pass first, where one is made for several."""
+    backwards = sum(event == "backward" for event in record.events)
+    return record.row_gradients if backwards > 1 else record.row_gradients[::-1]
