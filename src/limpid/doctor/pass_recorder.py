@@ -190,12 +190,13 @@ class PassRecorder(abc.ABC):
         """The gradient of outputs (row,) or (row, number), as it is."""
         if rows is None or rows.grad_fn is None or rows.ndim > 2 or rows.numel() > ROWS:
             return
-        kept, slot = rows.detach().clone(), rows.output_nr
+        kept, slot, index = rows.detach().clone(), rows.output_nr, len(record.calls) - 1
 
         def back(gradients: tuple[Tensor | None, ...]) -> None:
             gradient = gradients[slot] if slot < len(gradients) else None
             if gradient is not None and not self.is_paused:
                 record.row_gradients.append((kept.cpu(), gradient.detach().clone().cpu()))
+                record.row_passes.append(index)
 
         rows.grad_fn.register_prehook(back)
 

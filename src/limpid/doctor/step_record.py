@@ -70,6 +70,7 @@ class StepRecord:
     soft: SoftTargets | None = None  # of a loss whose targets are probabilities, on the same
     candidates: list[Candidates] = field(default_factory=list)  # of losses that choose among candidates, on the same
     row_gradients: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # outputs of rows and their gradients
+    row_passes: list[int] = field(default_factory=list)  # of which forward pass each of them is
     made: list[Tensor] = field(default_factory=list)  # what the model returned, while the step lasts, on the same
     into_loss: list[IntoLoss] = field(default_factory=list)  # what losses were given that is not this, on the same
     besides: dict[int, Beside] = field(default_factory=dict)  # other models that were called, on the same

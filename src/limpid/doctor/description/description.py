@@ -40,12 +40,13 @@ WIDTH, NAMES = 100, 10
 """Columns of a line, and of the names of parts before it."""
 
 
-QUESTION = """Does anything that was measured contradict what is meant? Hold each line against each sentence, and compute:
-sizes, shares, steps, epochs, rates at named steps, what such a loss is at the start and can reach, which outputs must
-depend on which inputs and rows, which weights must move and which not. Where a line does not follow from what is meant,
-try an innocent reading first: most loops are sound; what the text leaves open, numbers that scatter from batch to batch
-and choices that are only unusual are no contradiction. If something does contradict it, say in which part of the step
-it lies (data, labels, model, loss, gradient or update), what it is, and which line shows it. If nothing does, say so."""
+QUESTION = """Does anything that was measured contradict what is meant? Hold each line against each sentence and
+compute: sizes, shares, steps, epochs, rates at named steps, what such a loss is at the start and can reach, which
+outputs must depend on which inputs and rows, which weights must move and which not. Where a line does not follow from
+what is meant, try an innocent reading first: most loops are sound; what the text leaves open, numbers that scatter from
+batch to batch and choices that are only unusual are no contradiction. If something does contradict it, say in which
+part of the step it lies (data, labels, model, loss, gradient or update), what it is, and which line shows it. If
+nothing does, say so."""
 """What is asked of a reader of both."""
 
 

@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from limpid.doctor.step_record import StepRecord
     from limpid.doctor.watched import Watched
 
-COLUMNS = 8
-"""Outputs of a row up to which each is held against its target."""
+PASSES, COLUMNS = 3, 8
+"""Passes that are told, and outputs of a row up to which each is held against its target."""
 FEWEST = 4
 """Rows from which on they are."""
 
 
 def outputs(record: StepRecord) -> Iterator[str]:
     """Of passes that return a number or a few of each row, in the order of the passes."""
-    for index, (made, _) in enumerate(_in_order(record)[:2]):
+    by_pass = {index: made for index, (made, _) in zip(record.row_passes, record.row_gradients, strict=True)}
+    for index, made in sorted(by_pass.items())[:PASSES]:
         if made.is_floating_point() and made.numel():
-            which = f"pass {index + 1} gives" if len(record.row_gradients) > 1 else "it gives"
+            which = f"pass {index + 1} gives" if len(by_pass) > 1 else "it gives"
             yield f"{which} {' × '.join(map(number, made.shape))}, {measured(made)}{_lengths(made)}"
 
 
@@ -91,9 +92,3 @@ def _lengths(made: Tensor) -> str:
     lengths = made.float().norm(dim=1)
     spread = float(lengths.max() - lengths.min())
     return f"; every row has length {float(lengths[0]):.3g}" if spread < 1e-3 * float(lengths.max()) else ""
-
-
-def _in_order(record: StepRecord) -> list[tuple[Tensor, Tensor]]:
-    """Backward passes come to the last forward pass first, where one is made for several."""
-    backwards = sum(event == "backward" for event in record.events)
-    return record.row_gradients if backwards > 1 else record.row_gradients[::-1]
