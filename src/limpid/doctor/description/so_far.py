@@ -14,6 +14,7 @@ from limpid.doctor.description.columns import Columns
 from limpid.doctor.description.course import Course, fifths
 from limpid.doctor.description.entered import Entered
 from limpid.doctor.description.evaluations import Evaluations
+from limpid.doctor.description.fits import Fits
 from limpid.doctor.description.given_labels import TaughtClasses
 from limpid.doctor.description.held import HeldModels
 from limpid.doctor.description.kept import KeptWeights
@@ -70,6 +71,7 @@ class SoFar:
     ends: Ends = field(default_factory=Ends)  # of rows of tokens
     stretches: Stretches = field(default_factory=Stretches)  # of tokens, in the rows so far
     batches: Batches = field(default_factory=Batches)  # of measured numbers
+    fits: Fits = field(default_factory=Fits)  # of targets to inputs
     course: Course = field(default_factory=Course)  # of rates, norms and losses
     kept: KeptWeights = field(default_factory=KeptWeights)  # whether weights stay as they were left
     moved_by_rate: float | None = None  # of the first update: how far matrices moved over the rate
@@ -84,6 +86,7 @@ class SoFar:
         self.stretches.take(record)
         self.choices.take(record)
         self.batches.take(record)
+        self.fits.take(record)
         self.course.take(record)
         self.taught.take(record)
         self.states.take(record)
@@ -112,6 +115,7 @@ class SoFar:
         elif len(losses) > 1:
             yield f"loss {losses[0]:.4g} at first, {losses[-1]:.4g} now{fifths(losses)}"
         yield from self.batches.told()
+        yield from self.fits.told()
         for index, rate in sorted(history.group_rates.items())[:6]:
             span = f"{rate.low:.3g}" if rate.low == rate.high else f"between {rate.low:.3g} and {rate.high:.3g}"
             changes = (
