@@ -88,7 +88,7 @@ def turned_before_it_is_rounded(run: Run) -> None:
     language_outcome(run, model, language)
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3, betas=(0.9, 0.95))
     doctor = run.watch(model, optimizer)
-    for _ in range(110):
+    for _ in range(90):
         rows = language.rows(16, 25)
         optimizer.zero_grad()
         loss = next_loss(model, rows)
@@ -121,7 +121,7 @@ def shift_only(model: nn.Module) -> nn.Module:
 def powers_of_two_the_largest_first(run: Run) -> None:
     """Plain loop, a trained network of convolutions becomes one of shifts (Zhou et al. 2017, incremental network
     quantisation). The larger half of the weights is set to powers of two and stands still while the others make up for
-    it, then three quarters, then seven eighths: the loss hardly moves by then, and ever more of the gradients is zero."""
+    it, then three quarters, then seven eighths: the loss is about level, and ever more of the gradients is zeroed."""
     seed = run.draw.randrange(999)
     model = cnn()
     taught(model, lambda: pictures(32, seed), classify, 80)
@@ -255,7 +255,7 @@ class Recurrent(nn.Module):
 def states_as_logarithms_all_at_once(run: Run) -> None:
     """accelerate, a language model of minimal gated units (Feng et al. 2024, minGRU) by Heinsen's scan (2023). All
     states are computed at once as logarithms: a running sum of logarithms of gates is taken off and put on again around
-    a running log-sum-exp, states are positive without exception, and the gates see no state."""
+    a running log-sum-exp, and states are positive without exception."""
     language = Language(run.draw.randrange(999))
     net = Recurrent(12)
     language_outcome(run, net, language)
