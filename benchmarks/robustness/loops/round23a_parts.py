@@ -88,6 +88,37 @@ class Commands(nn.Module):
         return out
 
 
+class Alike(nn.Module):
+    """How alike two texts are, 0 to 5: one encoder for both, the mean of words' vectors and a hidden layer, and the
+    cosine between what it makes of them."""
+
+    def __init__(self, words: int = 30) -> None:
+        super().__init__()
+        self.words, self.body = nn.Embedding(words, 16), mlp(16, 32, 16)
+
+    def forward(self, both: Tensor) -> Tensor:
+        one, other = self.body(self.words(both).mean(2)).unbind(1)
+        return 2.5 + 2.5 * F.cosine_similarity(one, other, dim=1)
+
+
+class Lines(nn.Module):
+    """A GRU that reads a picture line by line, its last state, a head."""
+
+    def __init__(self, side: int = 8, classes: int = 4) -> None:
+        super().__init__()
+        self.core, self.head = nn.GRU(side, 32, batch_first=True), nn.Linear(32, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.core(x[:, 0])[0][:, -1])
+        return out
+
+
+def compass() -> nn.Sequential:
+    """Two numbers from a grey picture of 12 by 12."""
+    layers = [nn.Conv2d(1, 12, 3, 2, 1), nn.ReLU(), nn.Conv2d(12, 24, 3, 2, 1), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(216, 32), nn.ReLU(), nn.Linear(32, 2))
+
+
 # data
 
 
@@ -215,6 +246,52 @@ def named(count: int, every_piece: bool, own: torch.Generator | None = None) -> 
                 tags[row, at] = tag if every_piece or not piece else 2 * (tag > 0)
                 at += 1
     return {"input_ids": ids, "attention_mask": (tags >= 0).long(), "labels": tags}
+
+
+def likenesses(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Any, Any]:
+    """(count, 2, 8) words 0 to 29 of two texts each, each text with its likings, and how alike they are, 0 to 5: the
+    mean of what several people said."""
+    meaning = torch.randn(30, 3, generator=apart(seed + 37))
+    likings = (1.5 * torch.randn(2 * count, 3, generator=own) @ meaning.T).softmax(1)
+    both = torch.multinomial(likings, 8, replacement=True, generator=own).view(count, 2, 8)
+    one, other = meaning[both].mean(2).unbind(1)
+    likeness = 2.5 + 2.5 * F.cosine_similarity(one, other, dim=1) + 0.3 * torch.randn(count, generator=own)
+    return both.numpy(), likeness.clamp(0, 5).numpy()
+
+
+def tones(count: int, shares: list[float], own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """Tones of one of four pitches, of any phase, in noise, (count, 1, 64), and which pitch."""
+    y = torch.multinomial(torch.tensor(shares), count, replacement=True, generator=own)
+    phase = 6.28 * torch.rand(count, 1, generator=own)
+    clean = (torch.arange(64) * (0.4 + 0.2 * y[:, None]) + phase).sin()
+    return (clean + 1.3 * torch.randn(count, 64, generator=own))[:, None], y
+
+
+def vanes(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """Noisy pictures of 12 by 12 of something that points from the middle, (count, 1, 12, 12), and where to, in degrees
+    from 0 to 360."""
+    angle = 360 * torch.rand(count, generator=own)
+    turn = angle.deg2rad()[:, None]
+    along = torch.arange(1, 6)
+    at = torch.stack([5.5 - along * turn.sin(), 5.5 + along * turn.cos()], 2)
+    grid = torch.stack(torch.meshgrid(torch.arange(12.0), torch.arange(12.0), indexing="ij"), 2)
+    far = (at[:, :, None, None] - grid).square().sum(4)
+    return (-far).exp().amax(1)[:, None] + 0.2 * torch.randn(count, 1, 12, 12, generator=own), angle
+
+
+def directions(angle: Tensor) -> Tensor:
+    """(…, 2) cosine and sine of degrees."""
+    return torch.stack([angle.deg2rad().cos(), angle.deg2rad().sin()], -1)
+
+
+def replies(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Two replies of eight words 6 to 15 to each prompt, (2, count, 8), how good each is, (2, count), and which source
+    a pair is from, 0 or 1. Words 6 to 9 make a reply good, and no two replies to a prompt are equally good."""
+    both = torch.randint(6, 16, (2, 2 * count, 8), generator=own)
+    good = (both < 10).sum(2)
+    apart_by = good[0] != good[1]
+    both, good = both[:, apart_by][:, :count], good[:, apart_by][:, :count]
+    return both, good, (torch.rand(good.shape[1], generator=own) < 0.4).long()
 
 
 def scaled(x: Any, mean: Any, deviation: Any) -> Tensor:
