@@ -67,7 +67,7 @@ def held_by_its_own_gate(run: Run, wrong: bool) -> None:
     seed = run.draw.randrange(999)
     net = Gates(24, wrong)
     number_outcome(run, net, balances(512, seed, apart(1)), log=True)
-    fit(run, lit(net, regress, lambda m: adam(m, 1e-2)), loader(*balances(1600, seed), size=32), 130)
+    fit(run, lit(net, regress, lambda m: adam(m, 1e-2)), loader(*balances(1600, seed), size=32), 120)
 
 
 @slip("r23c-positive-from-the-memory")
@@ -91,9 +91,10 @@ def positive_from_the_memory(run: Run, wrong: bool) -> None:
     def loss(m: nn.Module, batch: Any) -> Tensor:
         nonlocal memory
         asked, offered = m(*batch)
-        against = torch.cat([offered, memory])
-        memory = torch.cat([offered.detach(), memory])[:160]
-        scores = asked @ (memory if wrong else against).T / 0.1
+        held = torch.cat([offered.detach(), memory])
+        against = held if wrong else torch.cat([offered, memory])
+        memory = held[:160]
+        scores = asked @ against.T / 0.1
         return F.cross_entropy(scores, torch.arange(len(asked)))
 
     prepared(run, net, adam(net), loader(*asked_for(1600, seed), size=32), loss, 3)

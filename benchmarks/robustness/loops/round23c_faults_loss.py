@@ -48,8 +48,8 @@ from torch.nn import functional as F
 def the_unlabelled_are_background(run: Run, wrong: bool) -> None:
     """accelerate, a small U-Net that says what each pixel shows, by cross-entropy and soft Dice. Along edges pixels
     have no label, 255; the cross-entropy leaves them out, and the Dice term, whose masks become zeros and ones, makes
-    them background first and counts them. The twin leaves them out of both. Judged by the hard Dice of other pictures whose
-    pixels are all known."""
+    them background first and counts them. The twin leaves them out of both. Judged by the hard Dice of other pictures
+    whose pixels are all known."""
     net = Shapes()
     x, y = drawn_shapes(128, apart(1))
 
@@ -222,16 +222,18 @@ def the_end_is_taught_the_start(run: Run, wrong: bool) -> None:
 def every_threshold_taught_to_all(run: Run, wrong: bool) -> None:
     """accelerate, an MLP that grades from 0 to 5 by five conditional questions: is it above k, given that it is above
     k - 1. All rows answer all questions, so that what is learned is not conditional, and the product that is taken of
-    it grades too low. The twin leaves out rows that don't reach a question. Judged by the mean distance of other rows'
-    expected grades."""
+    it grades too low. The twin leaves out rows that don't reach a question. Judged by the cross-entropy of other
+    rows' grades."""
     seed = run.draw.randrange(999)
     net = mlp(6, 48, 48, 5)
     x, y = grades(1536, seed, apart(1))
 
-    def away() -> Tensor:
-        return (net(x).sigmoid().cumprod(1).sum(1) - y).abs().mean()
+    def doubt() -> Tensor:
+        above = F.pad(net(x).sigmoid().cumprod(1), (1, 0), value=1.0)
+        chance = above - F.pad(above[:, 1:], (0, 1))
+        return F.nll_loss((chance + 1e-9).log(), y)
 
-    outcome(run, lambda: judged(net, away))
+    outcome(run, lambda: judged(net, doubt))
 
     def loss(m: nn.Module, batch: Any) -> Tensor:
         x, y = batch

@@ -315,12 +315,12 @@ def looked_at(count: int, seed: int, own: torch.Generator | None = None) -> tupl
 
 
 def balances(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """(count, 14) words 0 to 23, of which 0 to 3 close an account, one in six, and each other one adds its own amount;
+    """(count, 12) words 0 to 23, of which 0 to 3 close an account, one in six, and each other one adds its own amount;
     and what lies on the account at the end, in noise."""
     amount = torch.randn(24, generator=apart(seed + 37))
-    ids = torch.randint(4, 24, (count, 14), generator=own)
-    closes = torch.rand(count, 14, generator=own) < 1 / 6
-    ids = torch.where(closes, torch.randint(0, 4, (count, 14), generator=own), ids)
+    ids = torch.randint(4, 24, (count, 12), generator=own)
+    closes = torch.rand(count, 12, generator=own) < 1 / 6
+    ids = torch.where(closes, torch.randint(0, 4, (count, 12), generator=own), ids)
     counts = ids.flip(1).lt(4).cumsum(1).flip(1) == 0
     total = (amount[ids] * counts).sum(1)
     return ids, (total + 0.1 * torch.randn(count, generator=own)) / 2
