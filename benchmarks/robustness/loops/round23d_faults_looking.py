@@ -195,4 +195,4 @@ def told_the_start_at_each_place(run: Run, wrong: bool) -> None:
     check = written(384, seed, apart(1))
     outcome(run, lambda: judged(net, lambda: captioned(net, told, *check)))
     data = loader(*written(480, seed))
-    prepared(run, net, adam(net, 5e-3), data, lambda m, b: captioned(m, told, *b), 4)
+    prepared(run, net, adam(net, 5e-3), data, lambda _, b: captioned(net, told, *b), 4)

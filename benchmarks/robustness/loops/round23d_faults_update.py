@@ -84,9 +84,10 @@ def cut_by_slopes_of_the_still_part(run: Run, wrong: bool) -> None:
     seed = run.draw.randrange(999)
     body = cnn(3, norm=False)
     taught(body, lambda: pictures(32, seed, 3), classify, 150)
-    net = nn.Sequential(nn.Conv2d(3, 3, 1), body)
-    nn.init.dirac_(net[0].weight)
-    nn.init.zeros_(net[0].bias)
+    front = nn.Conv2d(3, 3, 1)
+    nn.init.dirac_(front.weight)
+    nn.init.zeros_(front.bias)  # type: ignore[arg-type]
+    net = nn.Sequential(front, body)
     body.requires_grad_(wrong)
     mixing = torch.tensor([[0.1, 0.7, 0.2], [0.2, 0.1, 0.7], [0.7, 0.2, 0.1]])
 
@@ -96,7 +97,7 @@ def cut_by_slopes_of_the_still_part(run: Run, wrong: bool) -> None:
 
     class_outcome(run, net, other_camera(384, apart(1)))
     x, y = other_camera(400)
-    optimizer = torch.optim.SGD(net[0].parameters(), lr=0.005, momentum=0.9)
+    optimizer = torch.optim.SGD(front.parameters(), lr=0.005, momentum=0.9)
     doctor = run.watch(net, optimizer)
     for _ in range(120):
         rows = torch.randint(0, len(x), (16,))

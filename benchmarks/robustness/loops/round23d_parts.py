@@ -107,7 +107,7 @@ class Lion(torch.optim.Optimizer):
         self.by_rate = by_rate
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
