@@ -22,15 +22,15 @@ from benchmarks.robustness.loops.round5_tools import (
 from benchmarks.robustness.loops.round6_tools import WithLoss, classify, prepared, regress
 from benchmarks.robustness.loops.round7b_tools import adam
 from benchmarks.robustness.loops.round23b_parts import (
-    Attending,
     PixelByPixel,
     Sloped,
+    Translating,
     Waves,
     Weighed,
     one_word_tells,
-    opinions,
     relief,
     slip,
+    turned_sentences,
     weave,
 )
 from torch import Tensor, nn
@@ -71,25 +71,27 @@ def far_words_nearer(run: Run, wrong: bool) -> None:
     hf_trainer(run, model, examples(x=rows[:, :-1], labels=rows[:, 1:]), 120).train()
 
 
-@slip("r23b-noughts-have-a-say")
-def noughts_have_a_say(run: Run, wrong: bool) -> None:
-    """Lightning, graph attention that says what most of a node's neighbours are. Scores are multiplied by the edges
-    before the softmax, and a score of nought is not a weight of nought: each node hears all others. The twin fills the
-    scores of those that have no edge with a large negative number. Judged by the cross-entropy of nodes in other
-    graphs."""
+@slip("r23b-source-as-far-as-the-target")
+def source_as_far_as_the_target(run: Run, wrong: bool) -> None:
+    """Lightning, a convolutional encoder and a decoder that translate into a language whose sentences are the other way
+    round. The mask that hides later words of the target is given to the attention to the source as well: at its first
+    places the decoder sees no more than the source's first words, and what it needs stands at the end. The twin gives
+    it none. Judged by the cross-entropy of other sentences."""
+    seed = run.draw.randrange(999)
 
-    def masked(scores: Tensor, edges: Tensor) -> Tensor:
-        return scores * edges if wrong else scores.masked_fill(edges == 0, -1e9)
+    def masks(size: int) -> tuple[Tensor, Tensor | None]:
+        later = torch.ones(size, size, dtype=torch.bool).triu(1)
+        return later, later if wrong else None
 
-    net = Attending(masked)
+    net = Translating(13, 8, masks)
 
     def loss(m: nn.Module, batch: Any) -> Tensor:
-        nodes, edges, y = batch
-        return F.cross_entropy(m(nodes, edges).flatten(0, 1), y.flatten())
+        source, target = batch
+        return F.cross_entropy(m(source, target[:, :-1]).flatten(0, 1), target[:, 1:].flatten())
 
-    check = opinions(128, apart(1))
+    check = turned_sentences(192, seed, apart(1))
     outcome(run, lambda: judged(net, lambda: loss(net, check)))
-    fit(run, lit(net, loss, adam), loader(*opinions(480)), 120)
+    fit(run, lit(net, loss, adam), loader(*turned_sentences(960, seed)), 150)
 
 
 @slip("r23b-blind-to-the-pixel-at-its-side")

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from benchmarks.robustness.loops.case import fault
-from benchmarks.robustness.loops.round5_tools import apart, mlp
+from benchmarks.robustness.loops.round5_tools import Block, apart, mlp
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -116,34 +116,35 @@ class Waves(nn.Module):
         return out
 
 
-class Listening(nn.Module):
-    """Graph attention (GAT) of one head: each node's mean of those whose place in its row of `edges` is 1, weighed by
-    the softmax of scores, beside what it is itself. `masked` puts edges and scores together."""
+class Translating(nn.Module):
+    """An encoder of two convolutions and a decoder of one layer, with learned places: a source, and a target as far as
+    it is known, to scores of the target's next words. `masks` is from how long the target is to the
+    masks of its attention to itself and to the source, true where nothing is seen."""
 
-    def __init__(self, columns: int, width: int, masked: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def __init__(
+        self, words: int, length: int, masks: Callable[[int], tuple[Tensor, Tensor | None]], width: int = 32
+    ) -> None:
         super().__init__()
-        self.masked = masked
-        self.enter, self.own = nn.Linear(columns, width, bias=False), nn.Linear(columns, width)
-        self.ours, self.theirs = nn.Linear(width, 1), nn.Linear(width, 1)
+        self.masks = masks
+        self.source, self.target = nn.Embedding(words, width), nn.Embedding(words, width)
+        self.places = nn.Parameter(0.5 * torch.randn(length, width))
+        self.encoder = nn.ModuleList(nn.Conv1d(width, width, 3, padding=1) for _ in range(2))
+        self.itself = nn.MultiheadAttention(width, 2, batch_first=True)
+        self.across = nn.MultiheadAttention(width, 2, batch_first=True)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(5))
+        self.feed, self.head = mlp(width, 2 * width, width, act=nn.GELU), nn.Linear(width, words)
 
-    def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
-        h = self.enter(nodes)
-        scores = F.leaky_relu(self.ours(h) + self.theirs(h).transpose(1, 2), 0.2)
-        out: Tensor = self.own(nodes) + self.masked(scores, edges).softmax(2) @ h
-        return out
-
-
-class Attending(nn.Module):
-    """Two layers of graph attention, and three scores for each node."""
-
-    def __init__(self, masked: Callable[[Tensor, Tensor], Tensor], columns: int = 4, width: int = 24) -> None:
-        super().__init__()
-        self.first, self.second = Listening(columns, width, masked), Listening(width, width, masked)
-        self.head = nn.Linear(width, 3)
-
-    def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
-        h = F.elu(self.first(nodes, edges))
-        out: Tensor = self.head(F.elu(self.second(h, edges)))
+    def forward(self, source: Tensor, known: Tensor) -> Tensor:
+        read = self.source(source) + self.places
+        for layer in self.encoder:
+            read = read + layer(read.transpose(1, 2)).transpose(1, 2).relu()
+        read = self.norms[0](read)
+        x = self.target(known) + self.places[: known.shape[1]]
+        ours, theirs = self.masks(known.shape[1])
+        h = self.norms[1](x)
+        x = x + self.itself(h, h, h, attn_mask=ours, need_weights=False)[0]
+        x = x + self.across(self.norms[2](x), read, read, attn_mask=theirs, need_weights=False)[0]
+        out: Tensor = self.head(self.norms[4](x + self.feed(self.norms[3](x))))
         return out
 
 
@@ -195,8 +196,6 @@ class Pieces(nn.Module):
 
     def __init__(self, words: int, size: int, width: int = 32, memory: int = 2) -> None:
         super().__init__()
-        from benchmarks.robustness.loops.round5_tools import Block
-
         self.tokens, self.count = nn.Embedding(words, width), memory
         self.begin = nn.Parameter(0.5 * torch.randn(memory, width))
         self.write = nn.Parameter(0.5 * torch.randn(memory, width))
@@ -214,70 +213,54 @@ class Pieces(nn.Module):
         return self.head(x[:, self.count : -self.count]), x[:, -self.count :]
 
 
-class Tied(nn.Module):
-    """A GRU between two linear maps and a table of words that is read at both ends. With `spread`, the table is drawn
-    with this standard deviation, and as nn.Embedding draws it without."""
-
-    def __init__(self, words: int, spread: float | None, width: int = 64) -> None:
-        super().__init__()
-        self.tokens, self.core = nn.Embedding(words, width), nn.GRU(width, width, batch_first=True)
-        self.last, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
-        self.head = nn.Linear(width, words)
-        if spread:
-            nn.init.normal_(self.tokens.weight, std=spread)
-        self.head.weight = self.tokens.weight
-
-    def forward(self, ids: Tensor) -> Tensor:
-        out: Tensor = self.head(self.norm(self.last(self.core(self.tokens(ids))[0])))
-        return out
-
-
 class LooksUp(nn.Module):
-    """Reads from a set of things by attention between vectors of length one: a question (rows, 8), things (rows, 16,
+    """Reads from a set of things by attention between vectors of length one: a question (rows, 8), things (rows, 8,
     8 + 4), and four scores for what the thing says that was asked for."""
 
     def __init__(self, scale: float | None, width: int = 32) -> None:
         super().__init__()
         self.scale = scale
-        self.question, self.keys, self.values = nn.Linear(8, width), nn.Linear(12, width), nn.Linear(12, width)
+        self.labels, self.values = nn.Linear(8, width), nn.Linear(12, width)
         self.leave = mlp(width, width, 4, act=nn.GELU)
 
     def forward(self, question: Tensor, things: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
-        q, k = F.normalize(self.question(question)[:, None], dim=2), F.normalize(self.keys(things), dim=2)
+        q, k = (F.normalize(self.labels(x), dim=2) for x in (question[:, None], things[..., :8]))
         read = F.scaled_dot_product_attention(q, k, self.values(things), scale=self.scale)
         logits = self.leave(read[:, 0])
         return {"logits": logits} if labels is None else {"loss": F.cross_entropy(logits, labels), "logits": logits}
 
 
 class Sums(nn.Module):
-    """Points of several clouds in one list, each through the same two layers in bfloat16; what came of a cloud's points
-    is added up by running sums, of which one is subtracted from another, then a head."""
+    """Hits of several showers in one list, each through the same two layers in bfloat16; what came of a shower's hits
+    is added up by running sums, of which one is subtracted from another, then a head: one number for each shower."""
 
     def __init__(self, running: Callable[[Tensor], Tensor], width: int = 32) -> None:
         super().__init__()
         self.running = running
-        self.each, self.head = mlp(3, width, width), mlp(width, width, 4)
+        self.each, self.head = mlp(3, width, width), nn.Linear(width, 1)
 
-    def forward(self, points: Tensor, sizes: Tensor) -> Tensor:
+    def forward(self, hits: Tensor, sizes: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
-            each = self.each(points).relu()
+            each = self.each(hits).relu()
         until = self.running(each)[sizes.cumsum(0) - 1].float()
         share = torch.cat([until[:1], until[1:] - until[:-1]]) / sizes[:, None]
-        out: Tensor = self.head(share)
+        out: Tensor = self.head(share)[:, 0]
         return out
 
 
 class Timbre(nn.Module):
-    """Two convolutions over frames, mean and standard deviation over time of what comes out, a head."""
+    """Two convolutions over frames, a gate for each channel (squeeze and excitation), mean and standard deviation over
+    time of what comes out, a head."""
 
     def __init__(self, eps: float, width: int = 24) -> None:
         super().__init__()
         self.eps = eps
         self.body = nn.Sequential(nn.Conv1d(6, width, 3), nn.ReLU(), nn.Conv1d(width, width, 3), nn.ReLU())
-        self.head = nn.Linear(2 * width, 4)
+        self.gate, self.head = mlp(width, 8, width), nn.Linear(2 * width, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.body(x)
+        h = h * self.gate(h.mean(2)).sigmoid()[..., None]
         spread = (((h - h.mean(2, keepdim=True)) ** 2).mean(2) + self.eps).sqrt()
         out: Tensor = self.head(torch.cat([h.mean(2), spread], 1))
         return out
@@ -320,15 +303,12 @@ def relief(seed: int) -> tuple[Tensor, Tensor]:
     return at, (at @ waves + begin).sin().mean(1)
 
 
-def opinions(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """(count, 14, 4) nodes, of which three columns say what a node is and one is chance, (count, 14, 14) edges, about
-    one in five and each node with itself, and each node's class: what most of those are that it hears."""
-    kind = torch.randint(0, 3, (count, 14), generator=own)
-    edges = (torch.rand(count, 14, 14, generator=own) < 0.2) | torch.eye(14, dtype=torch.bool)
-    shown = F.one_hot(kind, 3).float()
-    votes = edges.float() @ shown + 0.01 * torch.rand(count, 14, 3, generator=own)
-    nodes = torch.cat([shown, torch.randn(count, 14, 1, generator=own)], 2)
-    return nodes + 0.3 * torch.randn(nodes.shape, generator=own), edges.float(), votes.argmax(2)
+def turned_sentences(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """(count, 8) words 1 to 12, and the same in another language, whose sentences are the other way round: 0, which
+    begins, and eight words."""
+    table = torch.randperm(12, generator=apart(seed + 38)) + 1
+    source = torch.randint(1, 13, (count, 8), generator=own)
+    return source, torch.cat([torch.zeros(count, 1, dtype=torch.long), table[source.flip(1) - 1]], 1)
 
 
 def weave(count: int, seed: int, own: torch.Generator | None = None) -> Tensor:
@@ -366,12 +346,12 @@ def notebooks(count: int, seed: int, own: torch.Generator | None = None) -> Tens
 
 
 def shelves(count: int, seed: int, own: torch.Generator | None = None) -> dict[str, Tensor]:
-    """Sixteen things, each with another of 24 labels of eight numbers, in noise, and one of four messages, and a
+    """Eight things, each with another of twelve labels of eight numbers, in noise, and one of four messages, and a
     question: one of the labels, in other noise. What is right is the message of the thing with this label."""
-    names = torch.randn(24, 8, generator=apart(seed + 35))
-    which = torch.rand(count, 24, generator=own).argsort(1)[:, :16]
-    says = torch.randint(0, 4, (count, 16), generator=own)
-    asked = torch.randint(0, 16, (count, 1), generator=own)
+    names = torch.randn(12, 8, generator=apart(seed + 35))
+    which = torch.rand(count, 12, generator=own).argsort(1)[:, :8]
+    says = torch.randint(0, 4, (count, 8), generator=own)
+    asked = torch.randint(0, 8, (count, 1), generator=own)
     things = torch.cat([names[which], 1.5 * F.one_hot(says, 4)], 2)
     things = things + 0.2 * torch.randn(things.shape, generator=own)
     question = names[which.gather(1, asked)[:, 0]]
@@ -389,17 +369,12 @@ def blocks_sent(count: int, own: torch.Generator | None = None) -> tuple[Tensor,
     return x, bits.float(), (torch.rand(count, generator=own) < fails).float()
 
 
-def clouds(count: int, own: torch.Generator | None = None) -> tuple[list[Tensor], Tensor]:
-    """Clouds of 40 to 90 points in space, and which of four: round, long, flat or hollow, turned in no way."""
-    y = torch.randint(0, 4, (count,), generator=own)
-    stretch = torch.tensor([[1.0, 1.0, 1.0], [0.85, 0.85, 1.35], [1.15, 1.15, 0.7], [1.0, 1.0, 1.0]])
-    out = []
-    for kind, size in zip(y.tolist(), torch.randint(40, 91, (count,), generator=own).tolist(), strict=True):
-        points = torch.randn(size, 3, generator=own)
-        if kind == 3:
-            points = 1.55 * F.normalize(points, dim=1) + 0.3 * torch.randn(size, 3, generator=own)
-        out.append(points * stretch[kind])
-    return out, y
+def showers(count: int, own: torch.Generator | None = None) -> tuple[list[Tensor], Tensor]:
+    """Showers of 10 to 30 hits with three columns, and a number for each: the mean over its hits of what a hit is
+    worth, which isn't known, in units of its usual deviation."""
+    hits = [torch.randn(n, 3, generator=own) for n in torch.randint(10, 31, (count,), generator=own).tolist()]
+    worth = torch.stack([(h.norm(dim=1) + (2 * h[:, 0]).sin() + 0.5 * h[:, 1] * h[:, 2]).mean() for h in hits])
+    return hits, 4 * (worth - 1.6)
 
 
 def strokes(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -409,13 +384,13 @@ def strokes(count: int, seed: int, own: torch.Generator | None = None) -> tuple[
     spectrum = torch.rand(4, 6, 1, generator=apart(seed + 36))
     phase = 6.28 * torch.rand(count, 1, 1, generator=own)
     beat = (torch.tensor([0.8, 1.4, 2.0, 2.6])[y][:, None, None] * torch.arange(12) + phase).sin()
-    loud = spectrum[y] * (1 + 0.9 * beat) + 0.35 * torch.randn(count, 6, 12, generator=own)
+    loud = spectrum[y] * (1 + 0.9 * beat) + 0.6 * torch.randn(count, 6, 12, generator=own)
     return loud, y
 
 
-def load_on_a_beam(seed: int) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-    """A load along a line from 0 to 1, a sum of four waves, and how far it bends a string that is fixed at both ends:
-    its second derivative is less the load."""
-    size = torch.randn(4, generator=apart(seed + 37)) * torch.tensor([1.0, 2.0, 3.0, 4.0]) * 3
-    turns = math.pi * torch.arange(1, 5)
+def heated_rod(seed: int) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """Heat that is put into a rod from 0 to 1, a sum of three waves, and how much warmer the rod is for it, where both
+    ends are held: the second derivative is the heat with the other sign."""
+    size = 10 * (1 + torch.rand(3, generator=apart(seed + 37))) * torch.tensor([1.0, 1.0, -1.0])
+    turns = math.pi * torch.arange(1, 4)
     return lambda x: (x * turns).sin() @ size, lambda x: (x * turns).sin() @ (size / turns**2)
