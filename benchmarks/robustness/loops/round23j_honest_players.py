@@ -280,19 +280,25 @@ class Cooperation:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.learned, self.forger = mlp(2, 48, 48, 1, act=nn.SiLU), mlp(2, 48, 48, 2)
-        nets = (self.learned, self.forger)
-        self.optimizers = [torch.optim.Adam(net.parameters(), lr=5e-3, betas=(0.5, 0.999)) for net in nets]
+        for layer in self.learned[::2]:
+            nn.utils.parametrizations.spectral_norm(layer)
+        nets, rates = (self.learned, self.forger), (1e-2, 5e-3)
+        self.optimizers = [
+            torch.optim.Adam(net.parameters(), lr=rate, betas=(0.5, 0.999))
+            for net, rate in zip(nets, rates, strict=True)
+        ]
         self.doctors = [run.watch(net, rule) for net, rule in zip(nets, self.optimizers, strict=True)]
 
     def energy(self, x: Tensor) -> Tensor:
         """The learned part upon that of a wide bell."""
-        return self.learned(x).squeeze(1) + x.square().sum(1) / 4.5
+        return 8 * self.learned(x).squeeze(1) + x.square().sum(1) / 4.5
 
     def revised(self, x: Tensor, steps: int = 15, size: float = 0.3) -> Tensor:
-        for _ in range(steps):
-            x.requires_grad_(True)
-            (slope,) = torch.autograd.grad(self.energy(x).sum(), x)
-            x = (x - 0.5 * size**2 * slope + 0.2 * size * torch.randn_like(x)).detach()
+        with nn.utils.parametrize.cached():
+            for _ in range(steps):
+                x.requires_grad_(True)
+                (slope,) = torch.autograd.grad(self.energy(x).sum(), x)
+                x = (x - 0.5 * size**2 * slope + 0.2 * size * torch.randn_like(x)).detach()
         return x
 
     def step(self, real: Tensor) -> None:
