@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from benchmarks.robustness.loops.case import Run, honest
-from benchmarks.robustness.loops.round5_faults_tuning import word_tokenizer
 from benchmarks.robustness.loops.round5_tools import (
     Language,
     apart,
@@ -72,6 +71,7 @@ def one_preference_in_five_is_turned_round(run: Run) -> None:
     import datasets
     import transformers
     import trl
+    from benchmarks.robustness.loops.round5_faults_tuning import word_tokenizer
 
     datasets.disable_progress_bars()
     transformers.logging.set_verbosity_error()
