@@ -42,6 +42,11 @@ def is_zero(tensor: Tensor) -> bool:
     return not bool(local(tensor.detach()).any())
 
 
+def hands_gradient_on(parameter: Tensor) -> bool:
+    """Whether a hook is given its gradient when that is complete, as main_grad of Megatron-LM is, and may remove it."""
+    return bool(getattr(parameter, "_post_accumulate_grad_hooks", None))
+
+
 def rests_at_zero(info: ModelInfo) -> bool:
     """Whether most of a matrix that is trained is 0: it started there, or is kept there."""
     trained = [p for p in info.parameters.values() if p.requires_grad and p.ndim > 1]

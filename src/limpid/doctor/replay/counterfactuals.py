@@ -6,6 +6,7 @@ the last update been smaller. Each is one forward pass, and a backward pass wher
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +19,8 @@ from limpid.doctor.replay.step_replay import HALVES, Origin, RecordedPass, repla
 from limpid.doctor.update_sample import decoupled, moments
 from limpid.doctor.watched import Watched
 
+SAME_LOSS = 0.1
+"""Relative difference from which on the loss that is formed again is another one than the loop's."""
 ROWS = 64
 """Rows that are tried alone."""
 ROOM = 4 * 2**30
@@ -141,8 +144,13 @@ def _smaller(recorded: RecordedPass, watched: Watched, rates: list[float]) -> It
         yield share, weights_before_update(watched, rates, share)
 
 
-def smaller_step(recorded: RecordedPass, watched: Watched, rates: list[float]) -> Counterfactuals:
-    """After an update that raised the loss: the loss of its own batch before it, after it, and after a tenth of it."""
+def smaller_step(
+    recorded: RecordedPass, watched: Watched, rates: list[float], known: float | None = None
+) -> Counterfactuals:
+    """After an update that raised the loss: the loss of its own batch before it, after it, and after a tenth of it.
+
+    known   the loss that the loop saw before it; where the pass that is repeated has another one, nothing is said
+    """
     outcome = Counterfactuals()
     try:
         losses = {
@@ -153,6 +161,9 @@ def smaller_step(recorded: RecordedPass, watched: Watched, rates: list[float]) -
         return outcome
     before, tenth, after = losses[1.0], losses[0.9], replay(recorded, False).loss
     if before is None or tenth is None or after is None:
+        return outcome
+    if known is not None and not math.isclose(before, known, rel_tol=SAME_LOSS):
+        outcome.facts["not_replayed"] = {"at a tenth of the rate": "the loss is formed outside of the model"}
         return outcome
     outcome.facts = {"loss_before": before, "loss_after": after, "loss_after_a_tenth": tenth}
     if tenth < min(before, after):

@@ -175,7 +175,9 @@ def recorded_passes(watched: Watched, record: StepRecord) -> list[RecordedPass]:
 
 def with_smaller_step(finding: Finding, watched: Watched, record: StepRecord) -> Finding:
     """A finding of a loss that rises, with what the step it was seen at does to the loss of its own batch."""
-    outcome = smaller_step(recorded_passes(watched, record)[0], watched, record.rates)
+    passes = recorded_passes(watched, record)
+    known = record.loss if len(passes) == 1 else None
+    outcome = smaller_step(passes[0], watched, record.rates, known)
     moved = outcome.helps and finding.rule == "loss-diverges"  # the rate is not to blame, nor is the direction
     return replace(
         finding,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.finding import Finding
 from limpid.doctor.rule import Probe, Rule, Threshold, before_first_step, on_step
-from limpid.doctor.weights import is_zero
+from limpid.doctor.weights import hands_gradient_on, is_zero
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
@@ -85,6 +85,7 @@ def gradients_arrive(exam: Exam) -> Iterator[Finding]:
     in_pass = {id(p) for part in parts for p in part.parameters()}
     trained = {n: p for n, p in exam.info.parameters.items() if p.requires_grad and (not parts or id(p) in in_pass)}
     trained = {name: p for name, p in trained.items() if p.grad is not None or id(p) not in exam.arrived}
+    trained = {name: p for name, p in trained.items() if not hands_gradient_on(p)}
     flow, norms = exam.flow, exam.gradient_norms
     if not trained or (flow is None and exam.trial is None):
         return
@@ -259,7 +260,7 @@ def never_a_gradient(watched: Watched, record: StepRecord, history: History) -> 
     rule = GRADIENT_CUT
     if max(history.made.values(), default=0) < rule["updates"] or history.times(rule.slug) > 1:
         return
-    trained = {id(p): p for p in watched.held if p.requires_grad}
+    trained = {id(p): p for p in watched.held if p.requires_grad and not hands_gradient_on(p)}
     never = [i for i in trained if history.without[i] >= rule["updates"]]
     size, whole = (sum(trained[i].numel() for i in some) for some in (never, trained))
     if not never or size < rule["share"] * whole:

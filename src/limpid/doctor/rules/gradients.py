@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -131,6 +132,11 @@ NOT_THE_GRADIENT = Rule(
     refuted_by="a ratio within 0.9 … 1.1 for a smaller step",
     explains=("gradient-ascent", "loss-plateau", "loss-diverges"),
 )
+
+SHARPER = "a likelihood that gets sharper while it falls: noise or a width that is learned"
+"""Who may mean a gradient that grows."""
+MAJORITY = 5
+"""Of the eight steps in which a norm is judged."""
 
 GRADIENT_EXPLODES = Rule(
     "gradient-explodes",
@@ -327,7 +333,17 @@ def slope(exam: Exam) -> Iterator[Finding]:
 @on_step(GRADIENT_EXPLODES)
 def explodes(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.true_norm and not history.rate_was_raised:
-        yield from _explodes(history.norms, record.number, "gradient", "steps")
+        lowest = history.loss_went_below_zero or _at_its_lowest(history.losses_and(record))
+        found = _explodes(history.norms, record.number, "gradient", "steps")
+        yield from (replace(one, meant=SHARPER) if lowest else one for one in found)
+
+
+def _at_its_lowest(losses: Sequence[float]) -> bool:
+    """Whether the last losses, while the norm grew, are the lowest of the run."""
+    now, before = losses[-MAJORITY:], losses[: -2 * MAJORITY]
+    return len(before) >= MAJORITY and median(now) < min(
+        median(before[i : i + MAJORITY]) for i in range(len(before) - MAJORITY + 1)
+    )
 
 
 @in_log(GRADIENT_EXPLODES)
