@@ -81,3 +81,54 @@ def test_what_waits_for_weights_that_start_at_0_is_not_cut_off(dead: bool) -> No
     said = {one.rule for one in doctor.findings if one.severity != "notice"}
     assert ("gradient-cut" in said) == dead
     assert "initialisation-degenerate" not in said
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_hook_that_sums_gradients_elsewhere_cuts_nothing(cut: bool) -> None:
+    """As main_grad of Megatron-LM (Narayanan et al. 2021) is formed: no weight of the model keeps a gradient."""
+    model = net(6, 16, 1)
+    masters = [nn.Parameter(p.detach().clone()) for p in model.parameters()]
+    sums = [torch.zeros_like(one) for one in masters]
+    optimizer = torch.optim.AdamW(masters, lr=1e-2)
+
+    def taken(weight: Tensor, total: Tensor) -> None:
+        assert weight.grad is not None
+        total += weight.grad
+        weight.grad = None
+
+    for weight, total in zip(model.parameters(), sums, strict=True):
+        if not cut:
+            weight.register_post_accumulate_grad_hook(lambda p, total=total: taken(p, total))
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(24):
+            x, y = table()
+            made = model(x)[:, 0]
+            loss = F.mse_loss(made.detach().requires_grad_() if cut else made, y)
+            loss.backward()
+            for master, total in zip(masters, sums, strict=True):
+                master.grad = total
+            optimizer.step()
+            with torch.no_grad():
+                for weight, master in zip(model.parameters(), masters, strict=True):
+                    weight.copy_(master)
+            doctor.step(float(loss.detach()), (x, y))
+            for total in sums:
+                total.zero_()
+    assert ("gradient-cut" in alarms(doctor)) == cut
+
+
+@pytest.mark.parametrize("rises", [False, True])
+def test_a_gradient_that_grows_while_the_loss_falls_is_asked_about(rises: bool) -> None:
+    model = net(6, 16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for step in range(64):
+            x, _ = table()
+            times = 1.0 if step < 50 else 20.0
+            loss = (10 + model(x).square().mean()) * times if rises else 100 - step - model(x).mean() * times
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, x)
+    found = [one for one in doctor.findings if one.rule == "gradient-explodes"]
+    assert [(bool(one.meant), one.severity) for one in found] == [(False, "warning") if rises else (True, "notice")]
