@@ -189,6 +189,28 @@ def test_casts_that_autocast_keeps_are_not_taken_from_a_pass_of_the_doctor() -> 
     assert losses(watched=True) == losses(watched=False)
 
 
+@pytest.mark.parametrize("watched", [False, True])
+def test_weights_that_a_cache_of_parametrisations_keeps_are_the_trainings_own(watched: bool) -> None:
+    """Spectral norms make a step of their iteration each time that a weight is asked for, in a cache once."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 8), nn.SiLU(), nn.Linear(8, 1))
+    for layer in model[::2]:
+        nn.utils.parametrizations.spectral_norm(layer)
+    twin = copy.deepcopy(model)
+    doctor = limpid.watch(model, torch.optim.Adam(model.parameters()), say=False) if watched else None
+    x = torch.randn(16, 2)
+    for one in (model, twin):
+        with nn.utils.parametrize.cached():
+            sum(one(x + i).square().mean() for i in range(2)).backward()
+    if doctor is not None:
+        doctor.close()
+    ours, theirs = model.state_dict(), twin.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert a.grad is not None
+        assert torch.equal(a.grad, b.grad)
+
+
 def test_a_schedule_is_simulated_without_its_functions_remembering() -> None:
     asked: list[int] = []
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from limpid.doctor.devices import OWN_NUMBERS, must_lie_in_range
@@ -146,11 +147,13 @@ def _world_as_it_was() -> Iterator[None]:
     # where nobody has loaded the compiler, nothing is compiled; to load it takes a second
     eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
     torch.set_autocast_cache_enabled(False)  # casts made without gradients would be taken for the training's own
+    formed, parametrize._cache = parametrize._cache, {}  # as would weights be that parametrisations make
     try:
         with eager, warnings.catch_warnings(), _silence():
             warnings.simplefilter("ignore")
             yield
     finally:
+        parametrize._cache = formed
         for (read, put), mode in zip(MODES, modes, strict=True):
             if read() != mode:
                 put(mode)
