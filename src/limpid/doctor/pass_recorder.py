@@ -188,13 +188,18 @@ class PassRecorder(abc.ABC):
 
     def _keep_gradient(self, record: StepRecord, rows: Tensor | None) -> None:
         """The gradient of outputs (row,) or (row, number), as it is."""
-        if rows is None or rows.grad_fn is None or rows.ndim > 2 or rows.numel() > ROWS:
+        if rows is None or rows.grad_fn is None or rows.numel() > ROWS:
             return
-        kept, slot, index = rows.detach().clone(), rows.output_nr, len(record.calls) - 1
+        kept = rows.detach().clone() if rows.ndim <= 2 else None
+        slot, index = rows.output_nr, len(record.calls) - 1
 
         def back(gradients: tuple[Tensor | None, ...]) -> None:
             gradient = gradients[slot] if slot < len(gradients) else None
-            if gradient is not None and not self.is_paused:
+            if gradient is None or self.is_paused:
+                return
+            if gradient.ndim > 1:
+                record.place_gradients.append(gradient.detach().cpu())
+            if kept is not None:
                 record.row_gradients.append((kept.cpu(), gradient.detach().clone().cpu()))
                 record.row_passes.append(index)
 
@@ -213,7 +218,7 @@ class PassRecorder(abc.ABC):
             self.judge.compared(given, target, ignored)
         self._look_at_soft(given, target)
         self._look_at_candidates(given, target)
-        self._look_between("cross_entropy", given)
+        self._look_between("cross_entropy", given, target)
         if isinstance(given, Tensor) and given.ndim == 2 and given.is_contiguous():
             for address, shape in self.record.outputs:
                 several = shape[2] > 1  # of one place alone there is nothing to mix
@@ -231,7 +236,7 @@ class PassRecorder(abc.ABC):
         tensors = isinstance(given, Tensor) and isinstance(target, Tensor)
         if Probe.LOSS_INPUTS in self.probes and tensors and spread_out(given, target):
             self.record.spread_out = tuple(given.shape), tuple(target.shape)
-        self._look_between("the loss function", given)
+        self._look_between("a regression's loss", given, target)
         if Probe.LOSS_INPUTS in self.probes and tensors and given.requires_grad and given.numel() == target.numel():
             if self.record.read and given.numel() <= ROWS:
                 self.record.difference = given.detach().cpu(), target.detach().cpu()
@@ -269,12 +274,16 @@ class PassRecorder(abc.ABC):
             found = Candidates.of(given, target)
             self.record.candidates += [] if found is None else [found]
 
-    def _look_between(self, function: str, given: Any) -> None:
-        """What a loss function is given beside what the model has returned in this step."""
-        wanted = self.record.read and self.gradients_on and Probe.LOSS_INPUTS in self.probes and not self._depth
-        if wanted and isinstance(given, Tensor) and given.requires_grad and len(self.record.into_loss) < KEPT:
-            found = into_loss(function, given, self.record.made[-KEPT:])
-            self.record.into_loss += [] if found is None else [found]
+    def _look_between(self, function: str, given: Any, target: Any) -> None:
+        """What a loss function is given beside what the model has returned in this step, and its target."""
+        record = self.record
+        if not record.read or not self.gradients_on or Probe.LOSS_INPUTS not in self.probes or self._depth:
+            return
+        if not isinstance(given, Tensor) or not given.requires_grad or len(record.targets) >= KEPT:
+            return
+        found = into_loss(function, given, record.made[-KEPT:])
+        record.into_loss += [] if found is None else [found]
+        record.targets += [(function, target.detach())] if isinstance(target, Tensor) else []
 
     @guarded
     def on_divergence(self, given: Any, target: Any) -> None:
@@ -289,7 +298,7 @@ class PassRecorder(abc.ABC):
     def on_binary(self, given: Any, target: Any) -> None:
         """What a loss that applies a sigmoid is given."""
         if Probe.LOSS_INPUTS in self.probes and isinstance(given, Tensor):
-            self._look_between("binary_cross_entropy_with_logits", given)
+            self._look_between("binary_cross_entropy_with_logits", given, target)
             self.record.squashed_before = made_by(given) or self.record.squashed_before
             if self.record.read and given.requires_grad and isinstance(target, Tensor):
                 self.record.binary = on_rows(given, target, ROWS)

@@ -71,6 +71,8 @@ class StepRecord:
     candidates: list[Candidates] = field(default_factory=list)  # of losses that choose among candidates, on the same
     row_gradients: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # outputs of rows and their gradients
     row_passes: list[int] = field(default_factory=list)  # of which forward pass each of them is
+    place_gradients: list[Tensor] = field(default_factory=list)  # of outputs with axes beside rows and classes, too
+    targets: list[tuple[str, Tensor]] = field(default_factory=list)  # of loss functions, on the same
     made: list[Tensor] = field(default_factory=list)  # what the model returned, while the step lasts, on the same
     into_loss: list[IntoLoss] = field(default_factory=list)  # what losses were given that is not this, on the same
     besides: dict[int, Beside] = field(default_factory=dict)  # other models that were called, on the same

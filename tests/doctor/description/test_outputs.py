@@ -48,7 +48,7 @@ def test_classes_that_are_right() -> None:
     x = torch.eye(4).repeat(2, 1).repeat(3, 1, 1)
     labels = torch.tensor([0, 1, 2, 3, 0, 1, 3, 2])
     told = page(Same(4), [(one, labels) for one in x], "classes")
-    assert "the label has the largest output in 75% of the labelled rows" in told
+    assert "the label has the largest output in 75% of 8 rows" in told
 
 
 @pytest.mark.parametrize("by_itself", [True, False])

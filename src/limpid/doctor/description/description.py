@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from limpid.doctor.description.candidates import candidates
 from limpid.doctor.description.inputs import inputs
 from limpid.doctor.description.lessons import labels, loss
+from limpid.doctor.description.loss_targets import by_label, loss_targets
 from limpid.doctor.description.outputs import against_targets
 from limpid.doctor.description.pushes import pushes, rewards
 from limpid.doctor.description.updates import gradient, update
@@ -32,8 +33,9 @@ def told_by(*tellers: Teller) -> Teller:
 
 
 PARTS: dict[str, Teller] = {
-    "data": told_by(inputs, rewards), "model": model, "labels": told_by(labels, against_targets, candidates),
-    "loss": told_by(loss, pushes), "gradient": gradient, "update": update,
+    "data": told_by(inputs, rewards), "model": model,
+    "labels": told_by(labels, against_targets, loss_targets, candidates),
+    "loss": told_by(loss, pushes, by_label), "gradient": gradient, "update": update,
 }  # fmt: skip
 """In the order of a step."""
 WIDTH, NAMES = 100, 10

@@ -11,6 +11,7 @@ from torch import Tensor
 from limpid.doctor.data_sheet import row_targets
 from limpid.doctor.description.inputs import measured
 from limpid.doctor.description.words import number, share
+from limpid.doctor.loop_facts import FITS
 
 if TYPE_CHECKING:
     from limpid.doctor.history import History
@@ -57,19 +58,30 @@ def _right(record: StepRecord) -> Iterator[str]:
     """Of outputs that are scores of classes, how often that of the label is the largest."""
     if len(record.row_gradients) != 1 or len(record.taught) != 1:
         return
-    made, one = record.row_gradients[0][0], record.taught[0]
-    if made.ndim != 2 or len(made) != len(one.taught) or made.shape[1] < 2 or not bool(one.labelled.any()):
+    made, labels = record.row_gradients[0][0], _labels(record)
+    if labels is None or made.ndim != 2 or len(made) != len(labels) or made.shape[1] < 2:
         return
-    taught = one.taught.to(made.device)[one.labelled]
-    right = made.argmax(1)[one.labelled] == taught
-    best = made[one.labelled].float().softmax(1).amax(1).mean()
-    said = made.argmax(1).unique(return_counts=True)
-    common = int(said[1].argmax())
+    known = (labels >= 0) & (labels < made.shape[1])
+    if not bool(known.any()):
+        return
+    said = made.argmax(1)
+    right, likely = said[known] == labels[known], made[known].float().softmax(1).amax(1)
+    values, counts = said.unique(return_counts=True)
+    common = int(counts.argmax())
     yield (
-        f"the label has the largest output in {share(float(right.double().mean()))} of the labelled rows; the largest "
-        f"probability is {float(best):.2g} in the mean; the class that most rows are said to be, "
-        f"{int(said[0][common])}, is said of {share(float(said[1][common]) / len(made))}"
+        f"the label has the largest output in {share(float(right.double().mean()))} of {number(len(right))} rows; the "
+        f"largest probability is {float(likely.mean()):.2g} in the mean; the class that most rows are said to be, "
+        f"{int(values[common])}, is said of {share(float(counts[common]) / len(made))}"
     )
+
+
+def _labels(record: StepRecord) -> Tensor | None:
+    """The batch's own; else those that the gradient shows, where it is a cross-entropy's."""
+    own, one = record.class_labels, record.taught[0]
+    if len(own) == 1:
+        return own[0].cpu()
+    exact = one.misfit < FITS and one.complete
+    return one.taught.cpu().masked_fill(~one.labelled.cpu(), -1) if exact else None
 
 
 def _beside(x: Tensor, y: Tensor) -> str:
