@@ -10,6 +10,8 @@ from torch import Tensor
 
 from limpid.doctor.calls import Call
 from limpid.doctor.description import (
+    by_distance,
+    by_pixel,
     chance,
     columns,
     entered,
@@ -178,6 +180,8 @@ class Examinations:
             self.history.so_far.places = places(exam)
         with self.recorder.paused(), self.skipped.noting("columns and places"):
             self.history.so_far.columns, self.history.so_far.series = columns(exam), series(exam)
+        with self.recorder.paused(), self.skipped.noting("tokens by distance and pixels"):
+            self.history.so_far.by_distance, self.history.so_far.by_pixel = by_distance(exam), by_pixel(exam)
         with self.recorder.paused(), self.skipped.noting("the first layer"):
             self.history.so_far.entered = entered(exam)
         with self.recorder.paused(), self.skipped.noting("how far back a gradient comes"):

@@ -4,6 +4,7 @@ from limpid.doctor.description.chance import chance
 from limpid.doctor.description.columns import columns
 from limpid.doctor.description.description import Description, Line, described
 from limpid.doctor.description.entered import entered
+from limpid.doctor.description.influence import by_distance, by_pixel
 from limpid.doctor.description.others import moves
 from limpid.doctor.description.own_backwards import own_backwards
 from limpid.doctor.description.places import places
@@ -19,6 +20,8 @@ __all__ = [
     "Description",
     "Line",
     "SoFar",
+    "by_distance",
+    "by_pixel",
     "chance",
     "columns",
     "described",

@@ -26,13 +26,14 @@ class Reach:
     at: int
     positions: int  # outputs of a row; 0 where they have no places
     moved: tuple[int, ...]  # of the first row
+    own: bool  # whether any output of the first row moves
     other_rows: bool
     which_rows: tuple[int, ...]  # the other rows that move
     padding_seen: bool | None  # whether outputs at tokens move with the padding; None where there is none
 
     def told(self) -> Iterator[str]:
         """In sentences."""
-        if self.positions:
+        if self.positions or self.own or self.other_rows:
             yield f"another token at position {self.at} of row 0 moves {self._which()}"
         if self.padding_seen is not None:
             which = "some" if self.padding_seen else "none"
@@ -41,8 +42,10 @@ class Reach:
     def _which(self) -> str:
         named = f"row{'s' if len(self.which_rows) > 1 else ''} {', '.join(map(number, self.which_rows))}"
         rows = f"and outputs of {named}" if self.other_rows else "of no other row"
-        if not self.moved:
+        if not self.own:
             return "no output of its row" + (f", but outputs of {named}" if self.other_rows else "")
+        if not self.positions:
+            return f"the output of row 0, {rows}"
         first, last = self.moved[0], self.moved[-1]
         span = f"{number(first)} to {number(last)}" if len(self.moved) > 1 else number(first)
         gaps = "" if len(self.moved) == last - first + 1 else f", {number(len(self.moved))} of these"
@@ -69,9 +72,10 @@ def reach(exam: Exam) -> Reach | None:
             padding_seen = bool((beyond[~hidden] if beyond.shape == ids.shape else beyond).any())
     others = () if far is None else tuple(r for r in range(1, len(far)) if bool(far[r].any()))
     if not placed or far is None:
-        return Reach(at, 0, (), others != (), others, padding_seen)
+        own = far is not None and bool(far[0].any())
+        return Reach(at, 0, (), own, others != (), others, padding_seen)
     moved = tuple(far[0].nonzero().flatten().tolist())
-    return Reach(at, far.shape[1], moved, others != (), others, padding_seen)
+    return Reach(at, far.shape[1], moved, bool(moved), others != (), others, padding_seen)
 
 
 def _middle(call: Call) -> int:

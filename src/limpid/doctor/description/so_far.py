@@ -17,6 +17,7 @@ from limpid.doctor.description.evaluations import Evaluations
 from limpid.doctor.description.fits import Fits
 from limpid.doctor.description.given_labels import TaughtClasses
 from limpid.doctor.description.held import HeldModels
+from limpid.doctor.description.influence import ByDistance, ByPixel
 from limpid.doctor.description.kept import KeptWeights
 from limpid.doctor.description.others import Moves
 from limpid.doctor.description.own_backwards import OwnBackwards
@@ -53,6 +54,8 @@ class SoFar:
     own_backwards: OwnBackwards = field(default_factory=OwnBackwards)  # held against forward passes, then
     chance: Chance | None = None  # what random numbers do to outputs in training mode, then
     columns: Columns | None = None  # which of these outputs read, and together, then
+    by_distance: ByDistance | None = None  # how far tokens before an output move it, then
+    by_pixel: ByPixel | None = None  # which outputs a pixel moves, then
     series: Series | None = None  # which outputs read early places, then
     rounding: Rounding | None = None  # what it does to outputs, then
     places: Places | None = None  # whether attention tells places of one token apart, then

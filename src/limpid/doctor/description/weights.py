@@ -58,6 +58,8 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     yield from (one.told() for one in history.so_far.moves)
     yield from () if history.so_far.columns is None else history.so_far.columns.told()
     yield from () if history.so_far.series is None else history.so_far.series.told()
+    yield from () if history.so_far.by_distance is None else history.so_far.by_distance.told()
+    yield from () if history.so_far.by_pixel is None else history.so_far.by_pixel.told()
     yield from () if history.so_far.chance is None else history.so_far.chance.told()
     yield from () if history.so_far.rounding is None else history.so_far.rounding.told()
     yield from attentions(record)
