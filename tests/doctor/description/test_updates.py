@@ -222,3 +222,23 @@ def test_rows_of_an_own_table_that_are_never_asked_for(stride: int, turned: bool
     said = [one for one in doctor.description.of("gradient") if "numbers with a gradient" in one]
     what = "columns" if turned else "rows"
     assert said == ([f"{what} of numbers with a gradient: 0 to 8 of 25"] if stride == 1 else [])
+
+
+def test_a_norm_that_has_gradients_of_what_nobody_trains() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
+    groups = [{"params": [model[1].weight], "lr": 0.1}, {"params": [model[1].bias], "lr": 0.01}]
+    optimizer = torch.optim.SGD(groups)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(3):
+            loss = model(torch.randn(8, 4)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            doctor.step(loss)
+    told = " ".join(str(doctor.description).split())
+    assert "clipped to 0.1; in its norm are 2 tensors that no optimizer has: 0.bias, 0.weight" in told
+    assert "group 1: 0 matrices and 1 vector, 1 numbers, rate 0.01: 1.bias; its tensors move by" in told.replace(
+        "*", "1"
+    )

@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.data_sheet import row_inputs, row_targets
+from limpid.doctor.description.course import fifths
+from limpid.doctor.description.inputs import held_by_name
+from limpid.doctor.description.pushes import REWARDS
 
 if TYPE_CHECKING:
     from limpid.doctor.step_record import StepRecord
@@ -27,9 +30,18 @@ class Batches:
     """Mean and deviation of each batch, of what the model is given first and of the targets."""
 
     seen: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    rewards: dict[str, list[float]] = field(default_factory=dict)  # means, by name
 
     def take(self, record: StepRecord) -> None:
         """Add a step."""
+        for name, held in held_by_name(record).items() if record.micros else ():
+            if (
+                name in REWARDS
+                and held.device.type == "cpu"
+                and held.numel()
+                and len(self.rewards.get(name, ())) < MOST
+            ):
+                self.rewards.setdefault(name, []).append(float(held.detach().float().mean()))
         call = record.calls[0] if record.calls else None
         if call is None or len(self.seen.get("inputs", ())) >= MOST:
             return
@@ -41,6 +53,9 @@ class Batches:
 
     def told(self) -> Iterator[str]:
         """In sentences."""
+        for name, each in self.rewards.items():
+            if said := fifths(each):
+                yield f"mean of {name} in a batch: {each[0]:.3g} at first{said}"
         for name, seen in self.seen.items():
             if len(seen) < ENOUGH:
                 continue

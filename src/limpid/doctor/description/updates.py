@@ -70,7 +70,8 @@ def update(watched: Watched, record: StepRecord, history: History) -> Iterator[s
         said = ", ".join(f"{name} {_shown(value)}" for name, value in shared.items() if value not in (False, None))
         yield f"{type(optimizer).__name__}: {said}"
         for group in optimizer.param_groups:
-            yield f"group {index}: {_group(watched, group, shared, record.group_rates.get(index))}"
+            moved = _moved_by_group(watched, group, record.judged_update) if len(optimizer.param_groups) > 1 else ""
+            yield f"group {index}: {_group(watched, group, shared, record.group_rates.get(index))}{moved}"
             index += 1
     if record.judged_update is not None:
         yield from _moves(record.judged_update)
@@ -93,6 +94,16 @@ def _group(watched: Watched, group: dict[str, Any], shared: dict[str, Any], rate
     if held_by_all == {id(p) for p in watched.info.parameters.values() if p.requires_grad}:
         named = "all that learns"
     return f"{held}, {number(size)} numbers{at}{', ' + ', '.join(own) if own else ''}: {named}"
+
+
+def _moved_by_group(watched: Watched, group: dict[str, Any], update: UpdateSample | None) -> str:
+    """How far a group's tensors move, the median of those that are not 0."""
+    names = {watched.info.names.get(id(p)) for p in group["params"]}
+    there = [] if update is None else zip(update.names, update.ratio, update.weight, strict=True)
+    ratios = sorted(ratio for name, ratio, weight in there if name in names and weight > 0)
+    return (
+        f"; its tensors move by {ratios[len(ratios) // 2]:.2g} of their size in this step, the median" if ratios else ""
+    )
 
 
 def _moves(update: UpdateSample) -> Iterator[str]:
@@ -127,13 +138,17 @@ def _direction(update: UpdateSample) -> Iterator[str]:
 
 
 def _not_clipped(watched: Watched, record: StepRecord) -> str:
-    """Tensors that have a gradient which no clip was given."""
+    """Tensors that have a gradient which no clip was given, and those that one was given though nobody trains them."""
     clipped = set().union(*(ids for ids, _ in record.clips))
     held = {id(p) for optimizer in watched.optimizers for group in optimizer.param_groups for p in group["params"]}
-    left = [watched.info.names.get(one, "of another model") for one in held & record.has_gradient if one not in clipped]
-    if not clipped or not left:
+    if not clipped:
         return ""
-    return f", but for {counted(len(left), 'tensor')} of {number(len(held))}: {listed(sorted(left))}"
+    names = watched.info.names
+    left = sorted(names.get(one, "of another model") for one in (held & record.has_gradient) - clipped)
+    more = sorted(names.get(one, "of another model") for one in clipped - held) if watched.optimizers else []
+    but = f", but for {counted(len(left), 'tensor')} of {number(len(held))}: {listed(left)}" if left else ""
+    also = f"; in its norm are {counted(len(more), 'tensor')} that no optimizer has: {listed(more)}" if more else ""
+    return but + also
 
 
 def moved_by_rate(update: UpdateSample) -> float | None:
