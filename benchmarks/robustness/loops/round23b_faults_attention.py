@@ -114,8 +114,8 @@ def blind_to_the_pixel_at_its_side(run: Run, wrong: bool) -> None:
 @slip("r23b-begun-thirty-times-as-steep")
 def begun_thirty_times_as_steep(run: Run, wrong: bool) -> None:
     """Plain loop, a SIREN that learns a relief from a third of its pixels. Its inner weights are drawn by the rule for
-    sines without being divided by the frequency of thirty: at first it is noise of ever higher frequency, and what it
-    learns holds for the given pixels alone. The twin divides. Judged on the other pixels."""
+    sines without being divided by the frequency of thirty: at first it is noise of ever higher frequency, and in 150
+    steps it learns hardly anything. The twin divides. Judged on the other pixels."""
     at, height = relief(run.draw.randrange(999))
     net = Waves(lambda columns: math.sqrt(6 / columns) / (1 if wrong else 30))
     order = torch.randperm(len(at))

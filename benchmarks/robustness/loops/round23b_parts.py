@@ -284,7 +284,7 @@ def rings(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tenso
 
 
 def one_word_tells(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """(count, 16) words 2 to 15, somewhere among them a mark, 1, and the class: which third the next word is of."""
+    """(count, 16) words 2 to 13, somewhere among them a mark, 1, and the class: which third the next word is of."""
     ids = torch.randint(2, 14, (count, 16), generator=own)
     at = torch.randint(0, 15, (count,), generator=own)
     y = torch.randint(0, 3, (count,), generator=own)
@@ -361,10 +361,10 @@ def shelves(count: int, seed: int, own: torch.Generator | None = None) -> dict[s
 
 def blocks_sent(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """(count, 4) readings of a line, how many bits a block had, and whether any of them was wrong. A bit is wrong
-    about once in a billion times, from a hundred times less to a hundred times more, by the readings."""
+    about once in a hundred million times, from a hundred times less to a hundred times more, by the readings."""
     x = torch.randn(count, 4, generator=own)
-    power = -9 + 0.7 * x[:, 0] - 0.5 * x[:, 1] + 0.5 * x[:, 2].tanh() + 0.4 * x[:, 0] * x[:, 3]
-    bits = 10 ** (8 + 2 * torch.rand(count, generator=own).double())
+    power = -8 + 0.7 * x[:, 0] - 0.5 * x[:, 1] + 0.5 * x[:, 2].tanh() + 0.4 * x[:, 0] * x[:, 3]
+    bits = 10 ** (7 + 2 * torch.rand(count, generator=own).double())
     fails = -torch.expm1(-bits * 10 ** power.double())
     return x, bits.float(), (torch.rand(count, generator=own) < fails).float()
 
