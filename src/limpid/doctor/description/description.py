@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from limpid.doctor.description.candidates import candidates
+from limpid.doctor.description.credited import credited
 from limpid.doctor.description.entry_weights import entry_weights
 from limpid.doctor.description.inputs import inputs
 from limpid.doctor.description.lessons import labels, loss
@@ -36,7 +37,7 @@ def told_by(*tellers: Teller) -> Teller:
 PARTS: dict[str, Teller] = {
     "data": told_by(inputs, rewards), "model": model,
     "labels": told_by(labels, against_targets, loss_targets, candidates),
-    "loss": told_by(loss, entry_weights, pushes, by_label), "gradient": gradient, "update": update,
+    "loss": told_by(loss, entry_weights, pushes, credited, by_label), "gradient": gradient, "update": update,
 }  # fmt: skip
 """In the order of a step."""
 WIDTH, NAMES = 100, 10
