@@ -200,7 +200,7 @@ def test_whoever_judges_it_is_given_what_is_meant_with_it() -> None:
         "A training loop is meant to do this:\n\nIt learns the next token.\n\nMeasured, what this loop"
     )
     assert str(page) in asked
-    assert asked.rstrip().endswith("If nothing does, say so.")
+    assert asked.split()[-5:] == ["If", "nothing", "does,", "say", "so."]
 
 
 def test_printed_it_fits_a_terminal() -> None:
