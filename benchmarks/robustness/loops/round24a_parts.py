@@ -1,0 +1,193 @@
+"""What the loops of round 24a share. A fault's category, the part of a step in which its mistake lies, and the patterns
+of a right diagnosis stand in round24a_keys.json, what each loop is meant to do in round24a_intents.json; categories are
+those of round8b_parts.
+
+round24a_proofs.json repeats by `python -m benchmarks.robustness.prove round24a`.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from benchmarks.robustness.loops.case import fault
+from benchmarks.robustness.loops.round5_tools import apart, mlp
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+KEYS = json.loads((Path(__file__).parent / "round24a_keys.json").read_text())
+
+
+def slip(name: str) -> Callable[..., Any]:
+    key = KEYS[name]
+    return fault(name, key["category"], tuple(key["wanted"]))
+
+
+# networks
+
+
+class Hearing(nn.Module):
+    """Two convolutions over a sound of two channels, their mean over time, two numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv1d(2, 16, 7, padding=3), nn.ReLU(), nn.Conv1d(16, 24, 5, padding=2), nn.ReLU())
+        self.head = nn.Linear(24, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.body(x).mean(2))
+        return out
+
+
+class Gazette(nn.Module):
+    """An LSTM over words, the mean of its outputs, a head."""
+
+    def __init__(self, words: int, classes: int = 3, width: int = 32) -> None:
+        super().__init__()
+        self.words, self.core = nn.Embedding(words, width), nn.LSTM(width, width, batch_first=True)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        out: Tensor = self.head(self.core(self.words(ids))[0].mean(1))
+        return out
+
+
+class Beats(nn.Module):
+    """A GRU over gaps between events, three scores from its last state."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.core, self.head = nn.GRU(1, width, batch_first=True), nn.Linear(width, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.core(x[..., None])[0][:, -1])
+        return out
+
+
+class Birds(nn.Module):
+    """Three convolutions with a step of two over a sound of 96 frames in four bands, all places, three scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = ((4, 16), (16, 24), (24, 24))
+        self.body = nn.ModuleList(nn.Conv1d(a, b, 5, 2, 2) for a, b in sizes)
+        self.head = nn.Linear(24 * 12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.body:
+            x = layer(x).relu()
+        out: Tensor = self.head(x.flatten(1))
+        return out
+
+
+class Stations(nn.Module):
+    """A convolution over a piece of a map, joined with readings, and one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.look = nn.Sequential(nn.Conv2d(1, 12, 3), nn.ReLU(), nn.Flatten(), nn.Linear(300, 24), nn.ReLU())
+        self.join = mlp(27, 32, 1)
+
+    def forward(self, piece: Tensor, readings: Tensor) -> Tensor:
+        out: Tensor = self.join(torch.cat([self.look(piece), readings], 1)).flatten()
+        return out
+
+
+# tasks
+
+
+def recordings(count: int, own: torch.Generator | None = None) -> tuple[list[bytes], Tensor]:
+    """Sounds of 64 frames in two channels, as a file keeps them, frame by frame, and where their sources are: from the
+    left, -1, to the right, 1, and how near, from -1 to 1; near sources are louder."""
+    place = 2 * torch.rand(count, 2, generator=own) - 1
+    side = 0.785 * (1 + place[:, :1])
+    pitch, phase = 0.3 + torch.rand(count, 1, generator=own), 6.28 * torch.rand(count, 1, generator=own)
+    tone = (pitch * torch.arange(64) + phase).sin() * (0.7 * place[:, 1:]).exp()
+    both = torch.stack([tone * side.cos(), tone * side.sin()], 2) + 0.1 * torch.randn(count, 64, 2, generator=own)
+    kept = (8000 * both).clamp(-32768, 32767).numpy().astype(np.int16)
+    return [row.tobytes() for row in kept], place
+
+
+def reports(count: int, seed: int, own: torch.Generator | None = None) -> tuple[list[list[str]], Tensor]:
+    """Texts of 20 words of 90 and which of three papers they are from. Half of the words are names, written with a
+    capital as is the first word of every text, and papers differ in names more than in other words."""
+    strength = torch.where(torch.arange(90) < 45, 1.2, 0.4)
+    liked = (strength * torch.randn(3, 90, generator=apart(seed + 31))).exp()
+    y = torch.randint(0, 3, (count,), generator=own)
+    ids = torch.multinomial(liked[y], 20, replacement=True, generator=own).tolist()
+    return [[f"{'W' if i < 45 or place == 0 else 'w'}ord{i}" for place, i in enumerate(row)] for row in ids], y
+
+
+def letters(count: int, own: torch.Generator | None = None) -> list[tuple[list[int], int]]:
+    """Letters of 6 to 22 words, of which the first, 4 to 7, says what they are about and the others, 14 to 25, say
+    nothing, and what is asked about each, 8 to 13."""
+    out = []
+    for size in torch.randint(6, 23, (count,), generator=own).tolist():
+        about = 4 + torch.randint(0, 4, (1,), generator=own)
+        out.append(
+            (
+                torch.cat([about, 14 + torch.randint(0, 12, (size - 1,), generator=own)]).tolist(),
+                8 + int(torch.randint(0, 6, (1,), generator=own)),
+            )
+        )
+    return out
+
+
+def logs(count: int, own: torch.Generator | None = None) -> tuple[np.ndarray[Any, Any], Tensor]:
+    """(count, 25) times of events in seconds since 1970, whose mean gap is each row's own, 20 to 150 seconds, and how
+    regular they are: 0 by chance alone, 1 somewhat, 2 nearly even."""
+    y = torch.randint(0, 3, (count,), generator=own)
+    many = torch.tensor([1, 4, 16])[y]
+    chance = -torch.rand(count, 24, 16, generator=own).clamp_min(1e-6).log()
+    used = (torch.arange(16) < many[:, None]).float()
+    gaps = (chance * used[:, None]).sum(2) / many[:, None]
+    mean = 20 * (2 * torch.rand(count, 1, generator=own)).exp()
+    start = 1_700_000_000 + 10_000_000 * torch.rand(count, 1, generator=own).double()
+    times = torch.cat([start, start + (gaps * mean).double().cumsum(1)], 1)
+    return times.numpy(), y
+
+
+def singing(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """(count, 4, 96): two songs of ten frames by different birds of three, both in the middle half, at least four frames
+    apart, in noise, and which bird sings first."""
+    songs = 1.5 * torch.randn(3, 4, 10, generator=apart(seed + 32))
+    y = torch.randint(0, 3, (count,), generator=own)
+    second = (y + torch.randint(1, 3, (count,), generator=own)) % 3
+    begin = 24 + torch.randint(0, 13, (count,), generator=own)
+    after = torch.minimum(begin + 14 + torch.randint(0, 13, (count,), generator=own), torch.tensor(62))
+    x = 0.5 * torch.randn(count, 4, 96, generator=own)
+    for row, (a, b, i, j) in enumerate(zip(y.tolist(), second.tolist(), begin.tolist(), after.tolist(), strict=True)):
+        x[row, :, i : i + 10] += songs[a]
+        x[row, :, j : j + 10] += songs[b]
+    return x, y
+
+
+def terrain(seed: int) -> Tensor:
+    """(64, 64) heights, rows from north to south, with hills some ten places wide, of mean nought and spread one."""
+    own = apart(seed + 33)
+    rough = torch.randn(1, 1, 10, 10, generator=own)
+    smooth = F.interpolate(rough, size=(64, 64), mode="bicubic")[0, 0]
+    return (smooth - smooth.mean()) / smooth.std()
+
+
+def warmth(count: int, heights: Tensor, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Stations' places (x to the east, y to the south) on a map, three readings, and how warm it is: less on heights, more
+    on slopes to the south, and by the readings."""
+    places = torch.randint(3, 61, (count, 2), generator=own)
+    readings = torch.randn(count, 3, generator=own)
+    x, y = places.T
+    slope = heights[y - 2, x] - heights[y + 2, x]
+    warm = slope - heights[y, x] + readings @ torch.tensor([0.8, -0.5, 0.3])
+    return places, readings, warm + 0.2 * torch.randn(count, generator=own)
+
+
+def rains(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """Eight readings of a day and the millimetres of the next, of which about four in ten have none."""
+    w = torch.randn(2, 8, generator=apart(seed + 34))
+    w = w / w.norm(dim=1, keepdim=True)
+    x = torch.randn(count, 8, generator=own)
+    falls = 2 * x @ w[0] + torch.randn(count, generator=own) > -0.6
+    much = (1 + x @ w[1] + 0.3 * torch.randn(count, generator=own)).exp()
+    return x, torch.where(falls, much, 0.0)
