@@ -27,7 +27,21 @@ from benchmarks.robustness.loops.round5_tools import (
 from benchmarks.robustness.loops.round6_tools import classify, prepared
 from benchmarks.robustness.loops.round7b_tools import adam
 from benchmarks.robustness.loops.round8b_parts import llama, text_class_outcome, texts
-from benchmarks.robustness.loops.round24a_parts import (Beats, Birds, Gazette, Hearing, Stations, letters, logs, recordings, reports, singing, slip, terrain, warmth)
+from benchmarks.robustness.loops.round24a_parts import (
+    Beats,
+    Birds,
+    Gazette,
+    Hearing,
+    Stations,
+    letters,
+    logs,
+    recordings,
+    reports,
+    singing,
+    slip,
+    terrain,
+    warmth,
+)
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -164,14 +178,14 @@ def seconds_since_1970_in_single(run: Run, wrong: bool) -> None:
     times, kind = logs(384, apart(1))
     class_outcome(run, net, (gaps(times), kind))
     times, kind = logs(800)
-    fit(run, lit(net, classify, lambda m: adam(m, 5e-3)), loader(gaps(times), kind), 140)
+    fit(run, lit(net, classify, lambda m: adam(m, 1e-2)), loader(gaps(times), kind), 150)
 
 
 @slip("r24a-round-the-end-to-the-front")
 def round_the_end_to_the_front(run: Run, wrong: bool) -> None:
     """accelerate, convolutions that say which of three birds sings first in a recording of two. Recordings are moved in
     time by a roll, by up to half their length: what is pushed out at the end comes back in front, and the second bird
-    is now the first. The twin moves no further than the silence at both ends. Judged on other recordings as they are."""
+    is now the first. The twin moves no further than the silence at both ends. Judged on other recordings, not moved."""
     seed = run.draw.randrange(999)
     net = Birds()
     far = 48 if wrong else 24
@@ -182,7 +196,7 @@ def round_the_end_to_the_front(run: Run, wrong: bool) -> None:
         return [x, torch.stack([y for _, y in rows])]
 
     class_outcome(run, net, singing(384, seed, apart(1)))
-    prepared(run, net, adam(net, 3e-3), loader(*singing(960, seed), collate_fn=collated), classify, 2)
+    prepared(run, net, adam(net, 5e-3), loader(*singing(1200, seed), collate_fn=collated), classify, 2)
 
 
 @slip("r24a-across-for-down")
@@ -205,10 +219,9 @@ def across_for_down(run: Run, wrong: bool) -> None:
     def loss(m: nn.Module, batch: Any) -> Tensor:
         return F.mse_loss(m(batch[0], batch[1]), batch[2])
 
-    places, readings, warm = warmth(384, heights, apart(1))
-    check = pieces(places)
-    outcome(run, lambda: judged(net, lambda: F.mse_loss(net(check, readings), warm) / warm.var()))
+    others, theirs, measured = warmth(384, heights, apart(1))
+    check = pieces(others)
+    outcome(run, lambda: judged(net, lambda: F.mse_loss(net(check, theirs), measured) / measured.var()))
     places, readings, warm = warmth(800, heights)
-    data = loader(pieces(places), readings, warm)
-    batches = endless(data)
+    batches = endless(loader(pieces(places), readings, warm))
     train(run, net, adam(net, 3e-3), lambda: next(batches), loss, 140)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.robustness.loops.case import fault
-from benchmarks.robustness.loops.round5_tools import apart, mlp
+from benchmarks.robustness.loops.round5_tools import Block, apart, mlp
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -95,6 +95,44 @@ class Stations(nn.Module):
         return out
 
 
+class Reviews(nn.Module):
+    """One block of attention over twelve words, their mean, a score for each of four questions."""
+
+    def __init__(self, words: int, width: int = 32) -> None:
+        super().__init__()
+        self.words, self.block = nn.Embedding(words, width), Block(width, causal=False)
+        self.head = nn.Linear(width, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        out: Tensor = self.head(self.block(self.words(ids)).mean(1))
+        return out
+
+
+class Attitude(nn.Module):
+    """An MLP from the places of eight points to a quaternion of length one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = mlp(24, 64, 64, 4, act=nn.GELU)
+
+    def forward(self, points: Tensor) -> Tensor:
+        return F.normalize(self.net(points.flatten(1)), dim=1)
+
+
+class Hours(nn.Module):
+    """Two causal convolutions over twelve hours of three columns, the last hour, one number."""
+
+    def __init__(self, width: int = 24) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(3, width, 3), nn.Conv1d(width, width, 3, dilation=3)
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(F.pad(x, (2, 0))).relu()
+        out: Tensor = self.head(self.second(F.pad(h, (6, 0))).relu()[..., -1]).flatten()
+        return out
+
+
 # tasks
 
 
@@ -150,8 +188,8 @@ def logs(count: int, own: torch.Generator | None = None) -> tuple[np.ndarray[Any
 
 
 def singing(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """(count, 4, 96): two songs of ten frames by different birds of three, both in the middle half, at least four frames
-    apart, in noise, and which bird sings first."""
+    """(count, 4, 96): two songs of ten frames by different birds of three, both in the middle half, at least four
+    frames apart, in noise, and which bird sings first."""
     songs = 1.5 * torch.randn(3, 4, 10, generator=apart(seed + 32))
     y = torch.randint(0, 3, (count,), generator=own)
     second = (y + torch.randint(1, 3, (count,), generator=own)) % 3
@@ -173,8 +211,8 @@ def terrain(seed: int) -> Tensor:
 
 
 def warmth(count: int, heights: Tensor, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Stations' places (x to the east, y to the south) on a map, three readings, and how warm it is: less on heights, more
-    on slopes to the south, and by the readings."""
+    """Stations' places (x to the east, y to the south) on a map, three readings, and how warm it is: less on heights,
+    more on slopes to the south, and by the readings."""
     places = torch.randint(3, 61, (count, 2), generator=own)
     readings = torch.randn(count, 3, generator=own)
     x, y = places.T
@@ -191,3 +229,52 @@ def rains(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Te
     falls = 2 * x @ w[0] + torch.randn(count, generator=own) > -0.6
     much = (1 + x @ w[1] + 0.3 * torch.randn(count, generator=own)).exp()
     return x, torch.where(falls, much, 0.0)
+
+
+def flights(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Moves of `count` games, one game after another: four readings (fuel left, in thirties of moves, and three of the
+    weather), what a move gains, and whether it is a game's last. A game ends when its fuel does, after 4 to 30 moves."""
+    states, ends = [], []
+    for size in torch.randint(4, 31, (count,), generator=own).tolist():
+        weather = [torch.randn(3, generator=own)]
+        for _ in range(size - 1):
+            weather.append(0.9 * weather[-1] + 0.44 * torch.randn(3, generator=own))
+        fuel = torch.arange(size, 0, -1)[:, None] / 30
+        states.append(torch.cat([fuel, torch.stack(weather)], 1))
+        ends.append(torch.arange(size) == size - 1)
+    state = torch.cat(states)
+    return state, state[:, 1].sigmoid(), torch.cat(ends)
+
+
+def votes(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """(count, 12) words 0 to 39, how many of a review's readers, 1 to 5, say yes to each of four questions, (count, 4),
+    and how many readers there were. Question k is about words 6k to 6k + 5."""
+    words = torch.randint(0, 40, (count, 12), generator=own)
+    about = torch.stack([((words >= 6 * k) & (words < 6 * k + 6)).sum(1) for k in range(4)], 1)
+    readers = torch.randint(1, 6, (count, 1), generator=own)
+    asked = torch.rand(count, 4, 5, generator=own) < (1.5 * (about - 2)).sigmoid()[..., None]
+    yes = (asked & (torch.arange(5) < readers)[:, None]).sum(2)
+    return words, yes, readers
+
+
+def tracked(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """(count, 8, 3): eight points of a body that is turned by up to two thirds of a half turn, in noise, and the turn as
+    a quaternion, real part first, with the sign that the tracker happened to give."""
+    body = torch.randn(8, 3, generator=apart(35))
+    axis = F.normalize(torch.randn(count, 3, generator=own), dim=1)
+    half = torch.rand(count, 1, generator=own) * torch.pi / 3
+    real, other = half.cos(), axis * half.sin()
+    across = torch.linalg.cross(other[:, None].expand(-1, 8, -1), body.expand(count, -1, -1))
+    turned = body + 2 * real[..., None] * across + 2 * torch.linalg.cross(other[:, None].expand(-1, 8, -1), across)
+    sign = 2 * torch.randint(0, 2, (count, 1), generator=own) - 1
+    return turned + 0.1 * torch.randn(turned.shape, generator=own), sign * torch.cat([real, other], 1)
+
+
+def metered(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """(count, 3, 12): twelve hours of three readings of the weather, and what an electricity meter shows before and after
+    the hour that follows; it counts to 4,095 and begins again at 0."""
+    w = torch.randn(3, generator=apart(seed + 36))
+    x = torch.randn(count, 3, 12, generator=own).cumsum(2) / 3
+    used = 120 * (0.5 * (x[..., -3:].mean(2) @ (w / w.norm())) + 0.1 * torch.randn(count, generator=own)).exp()
+    before = torch.randint(0, 4096, (count,), generator=own)
+    return x, before, (before + used.round().long()) % 4096
