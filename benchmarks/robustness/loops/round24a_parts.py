@@ -133,6 +133,21 @@ class Hours(nn.Module):
         return out
 
 
+class Dictation(nn.Module):
+    """A convolution and a GRU in both directions over frames of eight bands, and scores of seven signs for each."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.front = nn.Conv1d(8, width, 3, padding=1)
+        self.core = nn.GRU(width, width, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(2 * width, 7)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        h = self.front(frames.transpose(1, 2)).relu().transpose(1, 2)
+        out: Tensor = self.head(self.core(h)[0])
+        return out
+
+
 # tasks
 
 
@@ -195,7 +210,7 @@ def singing(count: int, seed: int, own: torch.Generator | None = None) -> tuple[
     second = (y + torch.randint(1, 3, (count,), generator=own)) % 3
     begin = 24 + torch.randint(0, 13, (count,), generator=own)
     after = torch.minimum(begin + 14 + torch.randint(0, 13, (count,), generator=own), torch.tensor(62))
-    x = 0.5 * torch.randn(count, 4, 96, generator=own)
+    x = 0.4 * torch.randn(count, 4, 96, generator=own)
     for row, (a, b, i, j) in enumerate(zip(y.tolist(), second.tolist(), begin.tolist(), after.tolist(), strict=True)):
         x[row, :, i : i + 10] += songs[a]
         x[row, :, j : j + 10] += songs[b]
@@ -232,8 +247,8 @@ def rains(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Te
 
 
 def flights(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Moves of `count` games, one game after another: four readings (fuel left, in thirties of moves, and three of the
-    weather), what a move gains, and whether it is a game's last. A game ends when its fuel does, after 4 to 30 moves."""
+    """Moves of `count` games, one game after another: four readings (fuel left, in thirtieths, and three of the
+    weather), what a move gains, and whether it is a game's last. A game ends with its fuel, after 4 to 30 moves."""
     states, ends = [], []
     for size in torch.randint(4, 31, (count,), generator=own).tolist():
         weather = [torch.randn(3, generator=own)]
@@ -258,8 +273,8 @@ def votes(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tenso
 
 
 def tracked(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """(count, 8, 3): eight points of a body that is turned by up to two thirds of a half turn, in noise, and the turn as
-    a quaternion, real part first, with the sign that the tracker happened to give."""
+    """(count, 8, 3): eight points of a body that is turned by up to two thirds of a half turn, in noise, and the turn
+    as a quaternion, real part first, with the sign that the tracker happened to give."""
     body = torch.randn(8, 3, generator=apart(35))
     axis = F.normalize(torch.randn(count, 3, generator=own), dim=1)
     half = torch.rand(count, 1, generator=own) * torch.pi / 3
@@ -271,10 +286,34 @@ def tracked(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Ten
 
 
 def metered(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """(count, 3, 12): twelve hours of three readings of the weather, and what an electricity meter shows before and after
-    the hour that follows; it counts to 4,095 and begins again at 0."""
+    """(count, 3, 12): twelve hours of three readings of the weather, and what an electricity meter shows before and
+    after the hour that follows; it counts to 4,095 and begins again at 0."""
     w = torch.randn(3, generator=apart(seed + 36))
     x = torch.randn(count, 3, 12, generator=own).cumsum(2) / 3
     used = 120 * (0.5 * (x[..., -3:].mean(2) @ (w / w.norm())) + 0.1 * torch.randn(count, generator=own)).exp()
     before = torch.randint(0, 4096, (count,), generator=own)
     return x, before, (before + used.round().long()) % 4096
+
+
+def dictated(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """(count, 20, 8) frames of five letters, each of two frames and one to two of silence behind, and silence at the
+    end, in noise, and the letters as numbers from 0 to 5."""
+    sounds = 1.5 * torch.randn(6, 8, generator=apart(seed + 37))
+    y = torch.randint(0, 6, (count, 5), generator=own)
+    begin = (2 + torch.randint(1, 3, (count, 5), generator=own)).cumsum(1) - 3
+    x = 0.4 * torch.randn(count, 20, 8, generator=own)
+    row = torch.arange(count)[:, None].expand(-1, 5)
+    for k in range(2):
+        x[row, begin + k] += sounds[y]
+    return x, y
+
+
+def apart_by(a: list[int], b: list[int]) -> int:
+    """How many letters must be put in, taken out or replaced so that one becomes the other."""
+    before = list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        now = [i]
+        for j, other in enumerate(b, 1):
+            now.append(min(before[j] + 1, now[-1] + 1, before[j - 1] + (letter != other)))
+        before = now
+    return before[-1]
