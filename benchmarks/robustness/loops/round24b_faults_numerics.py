@@ -1,7 +1,5 @@
 """Round 24b, mistakes in how numbers are kept: half precision, cancellation, floors, scales."""
 
-from typing import Any
-
 import torch
 from benchmarks.robustness.loops.case import Run
 from benchmarks.robustness.loops.round5_tools import (
@@ -21,7 +19,7 @@ from benchmarks.robustness.loops.round5_tools import (
 from benchmarks.robustness.loops.round6_tools import WithLoss, prepared, regress
 from benchmarks.robustness.loops.round7b_tools import adam
 from benchmarks.robustness.loops.round8b_parts import lagged
-from benchmarks.robustness.loops.round24b_parts import Decaying, Turning, islands, marked, slip, stations, visits
+from benchmarks.robustness.loops.round24b_parts import Decaying, Turning, carried, marked, slip, stations, visits
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -139,41 +137,29 @@ class Forecast(nn.Module):
         return (out + 288.0).float()
 
 
-@slip("r24b-too-far-for-a-plan")
-def too_far_for_a_plan(run: Run, wrong: bool) -> None:
-    """Plain loop, a generator of points taught by optimal transport with an entropy term, by Sinkhorn's iterations.
-    These go on with exponentials of minus costs over a tenth: beyond a cost of four or so they count for nothing in single
-    precision, and a small number in the denominators hides it. What is far away is in no plan. The twin iterates on
-    logarithms. Judged by the energy distance to other points."""
-    net = mlp(2, 48, 48, 2, act=nn.SiLU)
-    eps = 0.1
+@slip("r24b-moved-by-less-than-a-digit")
+def moved_by_less_than_a_digit(run: Run, wrong: bool) -> None:
+    """Plain loop, a neural differential equation solved in eighty steps of Euler's, under autocast to bfloat16. The
+    state is bfloat16 as well: what one step adds is about as large as its last digit, so that it is lost or doubled.
+    The twin keeps the state in single precision. Judged by the error of other places, relative to their spread, as a
+    logarithm."""
+    net = Carrying(state=torch.bfloat16 if wrong else torch.float32)
+    number_outcome(run, net, carried(384, apart(1)), log=True)
+    batches = endless(loader(*carried(960), size=32))
+    train(run, net, adam(net, 1e-2), lambda: next(batches), lambda m, b: F.mse_loss(m(b[0]), b[1]), 70)
 
-    def plan_of(cost: Tensor) -> Tensor:
-        if wrong:
-            kernel, u = (-cost / eps).exp(), torch.ones(len(cost))
-            for _ in range(30):
-                v = 1 / cost.shape[1] / (kernel.T @ u + 1e-8)
-                u = 1 / len(cost) / (kernel @ v + 1e-8)
-            return u[:, None] * kernel * v
-        size = torch.tensor(float(len(cost))).log()
-        f = torch.zeros(len(cost))
-        for _ in range(30):
-            g = -(f[:, None] - cost / eps).logsumexp(0) - size
-            f = -(g - cost / eps).logsumexp(1) - size
-        return (f[:, None] + g - cost / eps).exp()
 
-    def loss(m: nn.Module, batch: Any) -> Tensor:
-        noise, points = batch
-        cost = (m(noise)[:, None] - points).square().sum(2)
-        return (plan_of(cost.detach()) * cost).sum()
+class Carrying(nn.Module):
+    """Places moved in eighty small steps by a field that is learned."""
 
-    noise, points = torch.randn(512, 2, generator=apart(1)), islands(512, apart(2))
+    def __init__(self, state: torch.dtype, steps: int = 80) -> None:
+        super().__init__()
+        self.field, self.state, self.steps = mlp(3, 32, 2, act=nn.Tanh), state, steps
 
-    def energy_distance() -> Tensor:
-        made = net(noise)
-        return (
-            2 * torch.cdist(made, points).mean() - torch.cdist(made, made).mean() - torch.cdist(points, points).mean()
-        )
-
-    outcome(run, lambda: judged(net, energy_distance))
-    train(run, net, adam(net, 5e-3), lambda: (torch.randn(64, 2), islands(64)), loss, 120)
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.to(self.state)
+        with torch.autocast("cpu", torch.bfloat16):
+            for step in range(self.steps):
+                time = torch.full_like(h[:, :1], step / self.steps)
+                h = h + self.field(torch.cat([h, time], 1)) / self.steps
+        return h.float()

@@ -372,10 +372,10 @@ def stations(count: int, seed: int, own: torch.Generator | None = None) -> tuple
     return x[:, None], kelvin
 
 
-def islands(count: int, own: torch.Generator | None = None) -> Tensor:
-    """(count, 2) points: half of them on an arc near the middle, half on an island far from it."""
-    turn = 3.14 * torch.rand(count, generator=own)
-    arc = torch.stack([turn.cos(), turn.sin()], 1)
-    far = torch.tensor([4.0, -2.8]) + 0.5 * torch.randn(count, 2, generator=own)
-    out = torch.where(torch.rand(count, 1, generator=own) < 0.5, arc, far)
-    return out + 0.1 * torch.randn(count, 2, generator=own)
+def carried(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """(count, 2) places around the middle (5, 4), and where they are a while later: carried round it by 0.6 and a third
+    of the way to a circle of 2.5."""
+    turn, far = 6.28 * torch.rand(count, generator=own), 1.5 + 2 * torch.rand(count, generator=own)
+    after, later, middle = turn + 0.6, (2 * far + 2.5) / 3, torch.tensor([5.0, 4.0])
+    x = far[:, None] * torch.stack([turn.cos(), turn.sin()], 1)
+    return middle + x, middle + later[:, None] * torch.stack([after.cos(), after.sin()], 1)
