@@ -102,11 +102,11 @@ class ActorCritic(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Linear(9, 32), nn.Tanh())
-        self.moves, self.value = nn.Linear(32, 2), nn.Linear(32, 1)
+        self.body = nn.Sequential(nn.Embedding(9, 64), nn.Tanh())
+        self.moves, self.value = nn.Linear(64, 2, bias=False), nn.Linear(64, 1)
 
     def forward(self, place: Tensor) -> tuple[Tensor, Tensor]:
-        h = self.body(F.one_hot(place, 9).float())
+        h = self.body(place)
         return self.moves(h), self.value(h).squeeze(-1)
 
 
