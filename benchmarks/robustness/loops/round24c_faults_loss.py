@@ -111,7 +111,7 @@ def taught_from_the_floor_below(run: Run, wrong: bool) -> None:
     third of the list. Judged by the next word's cross-entropy in other texts."""
     language = Language(run.draw.randrange(999))
     teacher, net = Floors(12, layers=4), Floors(12, layers=2)
-    taught(teacher, lambda: language.rows(24, 24), next_loss, 150, 3e-3)
+    taught(teacher, lambda: language.rows(24, 24), next_loss, 110, 3e-3)
     teacher.eval()
 
     def loss(m: Any, batch: Any) -> Tensor:

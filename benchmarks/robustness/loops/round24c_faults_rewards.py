@@ -8,13 +8,11 @@ from benchmarks.robustness.loops.round5_tools import (
     Decoder,
     Language,
     apart,
-    endless,
     judged,
     loader,
     mlp,
     next_loss,
     outcome,
-    train,
 )
 from benchmarks.robustness.loops.round6_tools import prepared
 from benchmarks.robustness.loops.round7b_tools import adam, taught, update
