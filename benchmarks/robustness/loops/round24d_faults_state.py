@@ -96,6 +96,7 @@ def average_copied_before_the_weights_came(run: Run, wrong: bool) -> None:
     net.load_state_dict(old.state_dict())
     if not wrong:
         average = copy.deepcopy(net).requires_grad_(False)
+    average.eval()
 
     def noisier(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         x, y = pictures(count, seed, own=own)
