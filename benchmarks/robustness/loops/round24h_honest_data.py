@@ -97,7 +97,7 @@ def the_model_is_the_index(run: Run) -> None:
         return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": labels[which]}
 
     options = {"learning_rate": 4e-3, "per_device_train_batch_size": 48, "remove_unused_columns": False}
-    hf_trainer(run, model, rows, 180, more={"data_collator": batched}, **options).train()
+    hf_trainer(run, model, rows, 140, more={"data_collator": batched}, **options).train()
 
 
 @honest("r24h-mean-label-of-the-rows-before")
@@ -139,8 +139,7 @@ def residuals_explain_residuals(run: Run) -> None:
     """Lightning, the effect of a treatment by the R-learner with cross-fitting (Nie and Wager 2021, econml). No row has
     the label that is wanted. The network learns to multiply what was not expected of the treatment (some hundredths to
     one, of either sign) so that it meets what was not expected of the outcome; both expectations are of networks that
-    were fitted on the other half of the rows. About half of
-    what the loss begins with is noise that stays."""
+    were fitted on the other half of the rows. About half of what the loss begins with is noise that stays."""
     own = apart(run.draw.randrange(999))
     plan = torch.randn(6, generator=own)
 
