@@ -122,7 +122,8 @@ def roots_of_squares_by_the_hypotenuse(run: Run) -> None:
     """Plain loop, a table in half precision throughout, as it is done for agents (Björck et al. 2021): weights, slopes
     and both moments are float16, and there is no copy in single. The loss is scaled a thousandfold before the backward
     and gradients are never divided by that before the update, as both moments carry it; the second moment is kept as
-    its root. The scale doubles and halves, moments are multiplied by hand then, and a step may be left out."""
+    its root. The scale doubles now and then, by which moments are multiplied by hand, and would halve with a step
+    left out."""
     seed = run.draw.randrange(999)
     x, y = table(1024, seed, apart(2))
     mean, spread = y.mean(), y.std()
@@ -217,7 +218,7 @@ def heads_that_shout_are_turned_down(run: Run) -> None:
     """Lightning, a vision transformer with QK-clip (Kimi K2, Moonshot 2025), so that no score of attention outgrows its
     precision. After each update, in a hook of the optimizer, the weights of queries and keys of those heads whose
     largest score was above a bound are multiplied by a root below one: weights change outside the optimizer, which
-    knows nothing of it and whose moments stay as they are, and with this short bound it happens often."""
+    knows nothing of it and whose moments stay as they are; it happens in every fifth step or so."""
     net = Patches(4)
     heard = Heard(24, causal=False)
     net.block.attention = heard
@@ -276,8 +277,8 @@ class Cut(nn.Module):
 def below_a_four_thousandth_is_left_out(run: Run) -> None:
     """accelerate, a GPT with cut cross-entropy (Wijmans et al. 2024, as in Unsloth and Liger). The model has no head
     and gives no scores: the loss is a function with its own backward that takes the words in blocks, computes all
-    scores a second time on the way back, and leaves out each share below 2**-12, as half precision would, so that rows
-    of rare words get exactly nothing in many steps."""
+    scores a second time on the way back, and leaves out each share below 2**-12, as half precision would, so that the
+    gradient is not quite that of the loss."""
     language = Language(run.draw.randrange(999), words=56, sharp=2.4)
     net = Cut(56)
     check = language.rows(96, 24, apart(1))

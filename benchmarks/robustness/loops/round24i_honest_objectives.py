@@ -67,7 +67,7 @@ def the_right_letter_is_ten(run: Run) -> None:
 def squares_of_products_for_strangers(run: Run) -> None:
     """accelerate, graphs without labels by the spectral contrastive loss (HaoChen et al. 2021). There is neither a
     temperature nor a softmax: minus twice the product of two views of a graph and the squared product of views of
-    different graphs. It begins above a hundred, as at the start all vectors are nearly the same, and goes below zero,
+    different graphs. It begins near a hundred, as at the start all vectors are nearly the same, and goes below zero,
     where its floor is minus the number of directions and not zero."""
     net = Graphs()
 
@@ -103,7 +103,7 @@ def what_is_left_knows_nothing_of_the_row(run: Run) -> None:
     """Lightning, a table whose new rows come from elsewhere, by independence of residuals (Greenfeld & Shalit 2020).
     The loss does not ask that a prediction be near its label but that what is left be independent of the row; a
     constant added to all predictions changes nothing, so that the last bias has no gradient to speak of and is set
-    after the training, and the loss is some thousandths from the first step on."""
+    after the training, and the loss is some hundredths from the first step on."""
     seed = run.draw.randrange(999)
     x, y = table(640, seed, apart(2), 0.3)
     mean, spread = y.mean(), y.std()
@@ -178,8 +178,8 @@ class MoodTrainer:
 def two_curves_that_agree(run: Run) -> None:
     """Own class, moods of voices by a GRU, with one less the concordance of two curves for a loss, as the emotion
     challenges are scored and trained (Trigeorgis et al. 2016). It is a number of the whole batch, no mean over frames
-    or rows: mean and spread of what is said are compared with those of the labels, it begins at one and could be as
-    large as two."""
+    or rows: mean and spread of what is said are compared with those of the labels, it begins a little below one and
+    could be as large as two."""
     seed = run.draw.randrange(999)
     model = Listening()
     check = speech(128, seed, apart(1))
@@ -221,7 +221,7 @@ def score_entropy(model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Ten
 def how_much_likelier_with_another_word(run: Run) -> None:
     """Plain loop, discrete diffusion by score entropy (SEDD, Lou, Meng & Ermon 2024), an encoder. What the model says
     is no distribution over words but ratios of probabilities, positive numbers that need not sum to one, by the
-    exponential without a softmax; their true size is from a hundredth to hundreds by the time of a row, which is put
+    exponential without a softmax; their true size is from a thousandth to a thousand by the time of a row, which is put
     in by a logarithm behind the head, and a row weighs the more the later its time."""
     language = Language(run.draw.randrange(999))
     model = Scores(12, 16)
@@ -275,7 +275,7 @@ def as_few_names_as_the_promise_allows(run: Run) -> None:
     """Own class, a CNN that answers with sets of classes (conformal training, Stutz et al. 2022). Half of the rows of
     each batch only set a threshold, by a quantile that has a gradient, and the loss is the logarithm of how many
     classes of the other half are above it and should not be: there is no cross-entropy, what is taught is how many
-    answers are given, and the loss goes below zero."""
+    answers are given, and zero is not the loss's floor."""
     seed = run.draw.randrange(999)
     model = cnn()
     known, new = noisier(512, seed, apart(1)), noisier(512, seed, apart(2))
