@@ -188,7 +188,7 @@ def places_squeezed_to_reach_three_times_as_far(run: Run) -> None:
     """transformers' Trainer, a Llama made to read longer texts by position interpolation (Chen et al. 2023). The
     weights are those of a model that has read sixteen words at a time; all its places are divided by three, so that
     words next to one another are a third of a place apart, and it is trained on a little at a low rate. So the first
-    loss is far above where the old model ended, though nothing was loaded wrongly."""
+    loss is above where the old model ended, though nothing was loaded wrongly."""
     language = Language(run.draw.randrange(999))
     shape: dict[str, Any] = {"vocab_size": 12, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     old = llama(**shape)
