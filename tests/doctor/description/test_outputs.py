@@ -79,3 +79,22 @@ def test_what_a_second_pass_is_given() -> None:
     told = "\n".join(doctor.description.of("data")) if doctor.description is not None else ""
     assert "forward pass 2, input: the rows of what pass 1 is given, in another order" in told
     assert "correlation 0.99" in told.split("forward pass 3")[1]
+
+
+@pytest.mark.parametrize("shared", [0, 1, 3])
+def test_rows_that_two_passes_share(shared: int) -> None:
+    torch.manual_seed(0)
+    model = net(3, 8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(3):
+            x, other = torch.randn(8, 3), torch.randn(8, 3)
+            other[2 : 2 + shared] = x[:shared]
+            loss = model(x).square().mean() + model(other).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, x)
+    told = "\n".join(doctor.description.of("data")) if doctor.description is not None else ""
+    which = {0: "none of its rows is", 1: "1 of its rows is", 3: "3 of its rows are"}[shared]
+    assert f"{which} of what pass 1 is given" in told.split("forward pass 2")[1]

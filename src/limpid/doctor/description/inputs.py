@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from limpid.doctor.calls import MASK_NAMES
-from limpid.doctor.description.likeness import likeness, same_rows
+from limpid.doctor.description.likeness import likeness, same_rows, shared_rows
 from limpid.doctor.description.rows import rows as rows_of
 from limpid.doctor.description.words import counted, format_of, listed, number, share
 
@@ -72,7 +72,7 @@ def _later(calls: list[Call]) -> Iterator[str]:
         for name, tensor in call.tensors.items():
             before = [(i, one.tensors[name]) for i, one in enumerate(calls[: index - 1], 1) if name in one.tensors]
             same = (same_rows(tensor, own, f"what pass {i} is given") for i, own in before)
-            near = (likeness(tensor, own, f"what pass {i} is given") for i, own in before)
+            near = (how(tensor, own, f"what pass {i} is given") for i, own in before for how in (likeness, shared_rows))
             known = next(filter(None, same), "") if tensor.numel() and tensor.layout == torch.strided else ""
             if tensor.numel() and not known:
                 like = next(filter(None, near), "") if tensor.layout == torch.strided else ""

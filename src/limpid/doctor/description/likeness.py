@@ -7,6 +7,8 @@ from torch import Tensor
 
 from limpid.doctor.description.words import counted, number
 
+ROOM = 2**22
+"""Numbers that are compared to find rows of one tensor in another."""
 HALF = 0.5
 """Share of equal numbers, and correlation, from which on two tensors are held to have to do with each other."""
 
@@ -24,6 +26,17 @@ def same_rows(kept: Tensor, own: Tensor, known: str) -> str:
     if equal > HALF * len(kept):
         return f"{known}, but for {counted(len(kept) - equal, 'row')} of {number(len(kept))}"
     return ""
+
+
+def shared_rows(kept: Tensor, own: Tensor, known: str) -> str:
+    """How many rows of measured numbers it has from another; empty where that can not be said."""
+    if min(own.ndim, kept.ndim) < 2 or own.shape[1:] != kept.shape[1:] or own.dtype != kept.dtype:
+        return ""
+    if not kept.is_floating_point() or len(own) * kept.numel() > ROOM:
+        return ""
+    rows, others = kept.detach().reshape(len(kept), -1), own.detach().reshape(len(own), -1)
+    shared = int((rows[:, None] == others[None]).all(2).any(1).sum())
+    return f"{number(shared) if shared else 'none'} of its rows {'is' if shared < 2 else 'are'} of {known}"
 
 
 def likeness(kept: Tensor, own: Tensor, known: str) -> str:
