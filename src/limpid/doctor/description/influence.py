@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
 
 DISTANCES = (0, 1, 2, 4, 8, 16, 32)
-"""Places before an output, a forward pass each."""
+"""Places before an output, a row of a pass each."""
 FEWEST = 4
 """Places of a row, and pixels of a side, from which on anything is told."""
 
@@ -65,19 +65,23 @@ def by_distance(exam: Exam) -> ByDistance | None:
     call = exam.probe
     if call is None or call.ids is None or call.ids.shape[1] < FEWEST or call.mask is not None:
         return None
-    first = outputs(exam, call, find_logits)
-    if first is None or first.ndim != 3 or first.shape[:2] != call.ids.shape:
+    ids, last = call.ids, call.ids.shape[1] - 1
+    alike = ids[:1].repeat(len(ids), 1)
+    first = outputs(exam, call.with_ids(alike, ids), find_logits)
+    if first is None or first.ndim != 3 or first.shape[:2] != ids.shape:
         return None
-    last, found = call.ids.shape[1] - 1, []
-    for distance in DISTANCES:
-        if distance > last:
-            break
-        ids = call.ids.clone()
-        ids[0, last - distance] = exam.other_ids(call.ids)[0, last - distance]
-        other = outputs(exam, call.with_ids(ids, call.ids), find_logits)
+    found: list[tuple[int, float]] = []
+    tried = [distance for distance in DISTANCES if distance <= last]
+    for start in range(0, len(tried), len(ids)):  # each row another
+        distances = tried[start : start + len(ids)]
+        changed = alike.clone()
+        for row, distance in enumerate(distances):
+            changed[row, last - distance] = exam.other_ids(ids)[0, last - distance]
+        other = outputs(exam, call.with_ids(changed, ids), find_logits)
         if other is None:
             return None
-        found.append((distance, float((other[0, last] - first[0, last]).float().norm())))
+        moved = (other[:, last] - first[:, last]).float().norm(dim=-1).tolist()
+        found += zip(distances, moved, strict=False)
     most = max((size for _, size in found), default=0.0)
     return ByDistance(tuple((distance, size / most) for distance, size in found)) if most else None
 
