@@ -21,6 +21,8 @@ ENTRIES = 2**18
 """Of outputs, and of what is given to a loss function, that are held against each other."""
 EXACT = 1e-4
 """Deviation of what is left, over that of what is given, below which one explains the other."""
+ROWS, SHUT_OUT = 3, -1e4
+"""Rows from which on columns are held apart, and what scores that are taken out lie below."""
 SHOWN, FEWEST = 8, 4
 """Numbers of classes that are told one by one, and from which on they are held against others."""
 
@@ -109,31 +111,31 @@ def _of_products(function: str, x: Tensor, a: Tensor, b: Tensor) -> IntoLoss | N
 
 def _explained(function: str, what: str, x: Tensor, made: Tensor, of_candidates: bool) -> IntoLoss | None:
     """As a multiple, with a number for each column where there are several; candidates that are shut out left aside."""
-    there = x.isfinite() & (x > -1e4)
-    if x.ndim == 1 or x.shape[-1] == 1 or len(x) < 3:
-        columns = torch.zeros(())
-        centred, other = x[there] - x[there].mean(), made[there] - made[there].mean()
-    else:
-        x, made, there = (one.reshape(-1, x.shape[-1]) for one in (x, made, there))
-        count = there.sum(0).clamp(min=1)
-        columns = x.masked_fill(~there, 0).sum(0) / count
-        means = made.masked_fill(~there, 0).sum(0) / count
-        centred, other = (x - columns)[there], (made - means)[there]
+    columns = x.shape[-1] if x.ndim > 1 and len(x) >= ROWS else 1
+    shaped, other = x.reshape(-1, columns), made.reshape(-1, columns)
+    found = _multiple(shaped, other, shaped.isfinite() & (shaped > SHUT_OUT))
+    if found is None:
+        return None
+    factor, added, rounding = found
+    times = what if abs(factor - 1) < EXACT else f"{factor:.4g} × {what}"
+    if float(added.max() - added.min()) > rounding:
+        return IntoLoss(function, times, added, of_candidates)
+    if float(added.abs().max()) > rounding:
+        return IntoLoss(function, f"{times}, and {float(added[0]):.3g}")
+    return IntoLoss(function, times) if times != what else None
+
+
+def _multiple(x: Tensor, made: Tensor, there: Tensor) -> tuple[float, Tensor, float] | None:
+    """The factor, what is added to each column, and what of that is rounding; None where something is left over."""
+    count = there.sum(0).clamp(min=1)
+    means, others = (one.masked_fill(~there, 0).sum(0) / count for one in (x, made))
+    centred, other = (x - means)[there], (made - others)[there]
     size = float(other.square().sum())
     factor = float((centred * other).sum()) / size if size else 0.0
-    left, whole = float((centred - factor * other).square().mean().sqrt()), float(centred.square().mean().sqrt())
+    left, whole = (float(one.square().mean().sqrt()) for one in (centred - factor * other, centred))
     if not factor or not whole or left > EXACT * whole:
         return None
-    times = what if abs(factor - 1) < EXACT else f"{factor:.4g} × {what}"
-    if x.ndim == 1 or x.shape[-1] == 1 or len(x) < 3:
-        added = float((x[there] - factor * made[there]).mean())
-        return IntoLoss(function, f"{times}, and {added:.3g}" if abs(added) > EXACT * whole else times)
-    offsets = columns - factor * means
-    if float(offsets.abs().max()) <= EXACT * whole:
-        return IntoLoss(function, times) if times != what else None
-    if float(offsets.max() - offsets.min()) <= EXACT * whole:
-        return IntoLoss(function, f"{times}, and {float(offsets[0]):.3g}")
-    return IntoLoss(function, times, offsets, of_candidates)
+    return factor, means - factor * others, EXACT * whole
 
 
 def _with(added: Tensor, name: str, other: Tensor) -> str:
