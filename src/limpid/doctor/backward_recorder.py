@@ -52,7 +52,7 @@ class BackwardRecorder(PassRecorder):
         if self._never_reported and self.record.calls:
             self.end()
         record = self.record
-        self._loss_from = None
+        self._loss_from, self._losses = None, 0
         self._parts.end()
         tensor = root[0] if isinstance(root, tuple | list) and root else root
         if Probe.LEFT_OVER in self.probes and ("backward" not in record.events or record.passed_by):

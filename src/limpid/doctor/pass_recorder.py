@@ -84,6 +84,7 @@ class PassRecorder(abc.ABC):
         self._inside = False  # a forward pass with gradients
         self.runs: nn.Module | None = None  # what the loop has called and has not returned, of what is hooked
         self._parts = PassOfParts(watched.info)
+        self._losses = 0  # loss functions under way
         self._depth = 0  # of backward passes: checkpointing makes one inside another
         self._loss_from: int | None = None  # thread whose next loss is looked at
 
@@ -216,9 +217,10 @@ class PassRecorder(abc.ABC):
         """What the loss is given, which may be more than the model returned."""
         if Probe.LOSS_INPUTS in self.probes:
             self.judge.compared(given, target, ignored)
-        self._look_at_soft(given, target)
-        self._look_at_candidates(given, target)
-        self._look_between("cross_entropy", given, target)
+        if self._enters_loss():
+            self._look_at_soft(given, target)
+            self._look_at_candidates(given, target)
+            self._look_between("cross_entropy", given, target)
         if isinstance(given, Tensor) and given.ndim == 2 and given.is_contiguous():
             for address, shape in self.record.outputs:
                 several = shape[2] > 1  # of one place alone there is nothing to mix
@@ -230,13 +232,19 @@ class PassRecorder(abc.ABC):
         if self._loss_from == threading.get_ident() and given.requires_grad and given.ndim == 2:
             self.record.level = LogitLevel.of(given)
 
+    def _enters_loss(self) -> bool:
+        """Whether a loss function begins that is not within another: modes that watch layers enter it once more."""
+        self._losses += 1
+        return self._losses == 1
+
     @guarded
     def on_difference(self, given: Any, target: Any) -> None:
         """Predictions and targets of a regression."""
         tensors = isinstance(given, Tensor) and isinstance(target, Tensor)
         if Probe.LOSS_INPUTS in self.probes and tensors and spread_out(given, target):
             self.record.spread_out = tuple(given.shape), tuple(target.shape)
-        self._look_between("a regression's loss", given, target)
+        if self._enters_loss():
+            self._look_between("a regression's loss", given, target)
         if Probe.LOSS_INPUTS in self.probes and tensors and given.requires_grad and given.numel() == target.numel():
             if self.record.read and given.numel() <= ROWS:
                 self.record.difference = given.detach().cpu(), target.detach().cpu()
@@ -247,6 +255,7 @@ class PassRecorder(abc.ABC):
     @guarded
     def on_mean(self, name: str, value: Any, reduction: str) -> None:
         """What a loss function returned: a mean, or one number for each row, whose mean is the loss."""
+        self._losses = max(0, self._losses - 1)
         if not self.gradients_on:
             self.history.passes.judged()
             if isinstance(value, Tensor):
@@ -288,6 +297,7 @@ class PassRecorder(abc.ABC):
     @guarded
     def on_divergence(self, given: Any, target: Any) -> None:
         """What kl_div is given as logarithms of probabilities, which are never above 0."""
+        self._enters_loss()
         if Probe.LOSS_INPUTS not in self.probes or not isinstance(given, Tensor) or not given.numel():
             return
         self._look_at_soft(given, target)
@@ -297,8 +307,9 @@ class PassRecorder(abc.ABC):
     @guarded
     def on_binary(self, given: Any, target: Any) -> None:
         """What a loss that applies a sigmoid is given."""
-        if Probe.LOSS_INPUTS in self.probes and isinstance(given, Tensor):
+        if self._enters_loss():
             self._look_between("binary_cross_entropy_with_logits", given, target)
+        if Probe.LOSS_INPUTS in self.probes and isinstance(given, Tensor):
             self.record.squashed_before = made_by(given) or self.record.squashed_before
             if self.record.read and given.requires_grad and isinstance(target, Tensor):
                 self.record.binary = on_rows(given, target, ROWS)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 EVEN = 0.02
 """Scatter of what labels weigh, relative, below which they weigh alike."""
-SHOWN, LETTERS = 14, 160
-"""Most tokens of an example as numbers, most letters of one as text."""
+SHOWN, LINES, LETTERS = 14, 3, 160
+"""Most tokens of an example in a line, and lines; most letters of one as text."""
 
 
 def labels(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
@@ -127,9 +127,11 @@ def _example(watched: Watched, one: LossGradient) -> Iterator[str]:
         parts = ["".join(_cut(form.text(run))) for run in _runs(learned)]
         yield f"and learns {' … '.join(f'«{part}»' for part in parts[:4])}"
         return
-    yield f"row {row} reads  {' '.join(f'{token:>4}' for token in given[:SHOWN].tolist())}"
-    said = ["   ·" if token < 0 else f"{token:>4}" for token in learned[:SHOWN].tolist()]
-    yield f"and learns    {' '.join(said)}"
+    for start in range(0, min(len(given), SHOWN * LINES), SHOWN):
+        part, said = given[start : start + SHOWN].tolist(), learned[start : start + SHOWN].tolist()
+        name = f"row {row} reads" if not start else f"from {start:>6}"
+        yield f"{name}  {' '.join(f'{token:>4}' for token in part)}"
+        yield f"and learns    {' '.join('   ·' if token < 0 else f'{token:>4}' for token in said)}"
 
 
 def _row_and_class(watched: Watched, record: StepRecord, read: Sequence[LossGradient]) -> Iterator[str]:

@@ -26,6 +26,7 @@ from limpid.doctor.description.reach import Reach
 from limpid.doctor.description.reach_back import ReachBack
 from limpid.doctor.description.rounding import Rounding
 from limpid.doctor.description.rows import Ends
+from limpid.doctor.description.same_rows import SameRows
 from limpid.doctor.description.scales import Scales
 from limpid.doctor.description.series import Series
 from limpid.doctor.description.states import States
@@ -74,6 +75,7 @@ class SoFar:
     ends: Ends = field(default_factory=Ends)  # of rows of tokens
     stretches: Stretches = field(default_factory=Stretches)  # of tokens, in the rows so far
     batches: Batches = field(default_factory=Batches)  # of measured numbers
+    same_rows: SameRows = field(default_factory=SameRows)  # as the model is given them
     fits: Fits = field(default_factory=Fits)  # of targets to inputs
     course: Course = field(default_factory=Course)  # of rates, norms and losses
     kept: KeptWeights = field(default_factory=KeptWeights)  # whether weights stay as they were left
@@ -89,6 +91,7 @@ class SoFar:
         self.stretches.take(record)
         self.choices.take(record)
         self.batches.take(record)
+        self.same_rows.take(record)
         self.fits.take(record)
         self.course.take(record)
         self.taught.take(record)
@@ -118,6 +121,7 @@ class SoFar:
         elif len(losses) > 1:
             yield f"loss {losses[0]:.4g} at first, {losses[-1]:.4g} now{fifths(losses)}"
         yield from self.batches.told()
+        yield from self.same_rows.told(bool(history.rows.count))
         yield from self.fits.told()
         for index, rate in sorted(history.group_rates.items())[:6]:
             span = f"{rate.low:.3g}" if rate.low == rate.high else f"between {rate.low:.3g} and {rate.high:.3g}"
