@@ -31,8 +31,8 @@ class ByDistance:
         """In a sentence."""
         each = ", ".join(f"{distance}: {size:.2g}" for distance, size in self.sizes)
         yield (
-            "before the first update the last output of row 0 moves, when a token so many places before it is another, "
-            f"by {each} of the largest of these"
+            "the last output of row 0 moves, when a token so many places before it is another, by "
+            f"{each} of the largest of these"
         )
 
 
