@@ -41,7 +41,7 @@ def test_targets_above_their_outputs() -> None:
     y = x + torch.tensor([1.0, 1, 1, 1, 1, 1, -2, -2])[:, None]
     told = page(Same(1), list(zip(x, y, strict=True)), "numbers")
     assert "targets are above in 75% of the rows, target less output 0.25 in the mean" in told
-    assert "it gives 8 × 1, mean" in told
+    assert "it gives in this step 8 × 1, mean" in told
 
 
 def test_classes_that_are_right() -> None:

@@ -29,7 +29,7 @@ def outputs(record: StepRecord) -> Iterator[str]:
     by_pass = {index: made for index, (made, _) in zip(record.row_passes, record.row_gradients, strict=True)}
     for index, made in sorted(by_pass.items())[:PASSES]:
         if made.is_floating_point() and made.numel():
-            which = f"pass {index + 1} gives" if len(by_pass) > 1 else "it gives"
+            which = f"pass {index + 1} gives in this step" if len(by_pass) > 1 else "it gives in this step"
             yield f"{which} {' × '.join(map(number, made.shape))}, {measured(made)}{_lengths(made)}"
 
 
