@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 import limpid
@@ -209,6 +210,43 @@ def test_weights_that_a_cache_of_parametrisations_keeps_are_the_trainings_own(wa
     for a, b in zip(model.parameters(), twin.parameters(), strict=True):
         assert a.grad is not None
         assert torch.equal(a.grad, b.grad)
+
+
+def test_a_loss_that_is_checkpointed_is_called_as_often_as_if_nobody_watched() -> None:
+    """Checkpointing, and hooks on what is saved, call functions of the user's once for each backward pass."""
+
+    def calls(watched: bool) -> list[int]:
+        torch.manual_seed(0)
+        found = [0, 0, 0]
+
+        def counted(place: int, given: Any) -> Any:
+            found[place] += 1
+            return given
+
+        def judged(made: Tensor, y: Tensor) -> Tensor:
+            return F.cross_entropy(F.dropout(counted(0, made), 0.1), y)
+
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        doctor = limpid.watch(model, optimizer, say=False) if watched else None
+        for _ in range(STEPS):
+            x, y = torch.randn(8, 4), torch.randint(0, 3, (8,))
+            made = model(x)
+            loss = torch.utils.checkpoint.checkpoint(judged, made, y, use_reentrant=False)
+            hooks = (lambda one: counted(1, one)), (lambda one: counted(2, one))
+            with torch.autograd.graph.saved_tensors_hooks(*hooks):
+                loss = loss + made.square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if doctor is not None:
+                doctor.step(loss, (x, y))
+        if doctor is not None:
+            doctor.close()
+            assert not doctor.skipped
+        return found
+
+    assert calls(watched=True) == calls(watched=False)
 
 
 def test_a_schedule_is_simulated_without_its_functions_remembering() -> None:

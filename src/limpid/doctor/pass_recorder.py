@@ -155,7 +155,8 @@ class PassRecorder(abc.ABC):
             ways.gave(len(record.calls) - 1, found, [one for one in entries if isinstance(one, Tensor)])
         if record.read and self.gradients_on and Probe.FACTS in self.probes:
             entries = list(output.values()) if isinstance(output, Mapping) else tensors
-            record.made += [e.detach() for e in entries if isinstance(e, Tensor) and 1 < e.numel() <= ENTRIES][:KEPT]
+            made = [e.detach() for e in entries if isinstance(e, Tensor) and 1 < e.numel() <= ENTRIES][:KEPT]
+            record.made = [*record.made, *made][-KEPT:]
         if logits is None:
             return
         if record.read and logits.grad_fn is not None and Probe.LOSS_GRADIENT in self.probes:
@@ -188,7 +189,7 @@ class PassRecorder(abc.ABC):
         logits.grad_fn.register_prehook(back)
 
     def _keep_gradient(self, record: StepRecord, rows: Tensor | None) -> None:
-        """The gradient of outputs (row,) or (row, number), as it is."""
+        """The gradient of outputs as it is, and of outputs (row,) or (row, number) these themselves."""
         if rows is None or rows.grad_fn is None or rows.numel() > ROWS:
             return
         kept = rows.detach().clone() if rows.ndim <= 2 else None
@@ -198,10 +199,11 @@ class PassRecorder(abc.ABC):
             gradient = gradients[slot] if slot < len(gradients) else None
             if gradient is None or self.is_paused:
                 return
-            if gradient.ndim > 1:
-                record.place_gradients.append(gradient.detach().cpu())
+            copied = gradient.detach().clone().cpu()
+            if copied.ndim > 1:
+                record.place_gradients.append(copied)
             if kept is not None:
-                record.row_gradients.append((kept.cpu(), gradient.detach().clone().cpu()))
+                record.row_gradients.append((kept.cpu(), copied))
                 record.row_passes.append(index)
 
         rows.grad_fn.register_prehook(back)
@@ -290,7 +292,7 @@ class PassRecorder(abc.ABC):
             return
         if not isinstance(given, Tensor) or not given.requires_grad or len(record.targets) >= KEPT:
             return
-        found = into_loss(function, given, record.made[-KEPT:])
+        found = into_loss(function, given, record.made)
         record.into_loss += [] if found is None else [found]
         record.targets += [(function, target.detach())] if isinstance(target, Tensor) else []
 
@@ -324,6 +326,11 @@ class PassRecorder(abc.ABC):
     def on_gradient_hook(self, tensor: Any) -> None:
         """Somebody wants to see a gradient: a second backward pass would show it twice."""
         self.record.gradient_hooks |= getattr(tensor, "grad_fn", None) is not None
+
+    @guarded
+    def on_saved_hooks(self, hooks: Any) -> None:
+        """Somebody's function is called for what a loss saves, as checkpointing does: a second pass would call it."""
+        self.record.gradient_hooks |= not self._inside
 
     def wants_arguments(self) -> bool:
         """Whether arguments of functions are looked at now."""

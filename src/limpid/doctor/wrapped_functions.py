@@ -64,6 +64,7 @@ def _patch() -> None:
     _wrap(checkpoint, "check_backward_validity", ("inputs",), "on_checkpoint")
     for name in ("register_hook", "retain_grad"):
         _wrap(torch.Tensor, name, ("tensor",), "on_gradient_hook")
+    _wrap(torch.autograd.graph.saved_tensors_hooks, "__enter__", ("hooks",), "on_saved_hooks")
     for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
         _wrap(F, name, ("input", "target"), "on_difference", value="on_mean")
     given = ("input", "target", "weight", "size_average", "ignore_index")

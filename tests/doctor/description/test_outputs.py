@@ -97,4 +97,4 @@ def test_rows_that_two_passes_share(shared: int) -> None:
             doctor.step(loss, x)
     told = "\n".join(doctor.description.of("data")) if doctor.description is not None else ""
     which = {0: "none of its rows is", 1: "1 of its rows is", 3: "3 of its rows are"}[shared]
-    assert f"{which} of what pass 1 is given" in told.split("forward pass 2")[1]
+    assert f"{which} among what pass 1 is given" in told.split("forward pass 2")[1]

@@ -36,7 +36,7 @@ def shared_rows(kept: Tensor, own: Tensor, known: str) -> str:
         return ""
     rows, others = kept.detach().reshape(len(kept), -1), own.detach().reshape(len(own), -1)
     shared = int((rows[:, None] == others[None]).all(2).any(1).sum())
-    return f"{number(shared) if shared else 'none'} of its rows {'is' if shared < 2 else 'are'} of {known}"
+    return f"{number(shared) if shared else 'none'} of its rows {'is' if shared < 2 else 'are'} among {known}"
 
 
 def likeness(kept: Tensor, own: Tensor, known: str) -> str:

@@ -43,7 +43,7 @@ def against_targets(watched: Watched, record: StepRecord, history: History) -> I
         made = record.row_gradients[0][0]
     else:
         return
-    if not len(target) or len(made) != len(target) < FEWEST or len(made) != len(target) or target.numel() < FEWEST:
+    if len(made) != len(target) or target.numel() < FEWEST:
         return
     x, y = (one.double().reshape(len(target), -1) for one in (made, target))
     if y.shape[1] not in (1, x.shape[1]) or x.shape[1] > COLUMNS or not bool(x.isfinite().all() & y.isfinite().all()):

@@ -67,6 +67,5 @@ def _targets(record: StepRecord, rows: int) -> Tensor | None:
 
 def _hashes(rows: Tensor) -> list[int]:
     """Of each row's numbers, to the bit."""
-    held = rows.detach().to("cpu").contiguous()
-    held = held.float() if held.dtype == torch.bfloat16 else held
-    return [hash(row.tobytes()) for row in held.reshape(len(held), -1).numpy()]
+    held = rows.detach().to("cpu").contiguous().reshape(len(rows), -1).view(torch.uint8)
+    return [hash(row.tobytes()) for row in held.numpy()]

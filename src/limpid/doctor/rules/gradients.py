@@ -135,8 +135,6 @@ NOT_THE_GRADIENT = Rule(
 
 SHARPER = "a likelihood that gets sharper while it falls: noise or a width that is learned"
 """Who may mean a gradient that grows."""
-MAJORITY = 5
-"""Of the eight steps in which a norm is judged."""
 
 GRADIENT_EXPLODES = Rule(
     "gradient-explodes",
@@ -340,9 +338,10 @@ def explodes(watched: Watched, record: StepRecord, history: History) -> Iterator
 
 def _at_its_lowest(losses: Sequence[float]) -> bool:
     """Whether the last losses, while the norm grew, are the lowest of the run."""
-    now, before = losses[-MAJORITY:], losses[: -2 * MAJORITY]
-    return len(before) >= MAJORITY and median(now) < min(
-        median(before[i : i + MAJORITY]) for i in range(len(before) - MAJORITY + 1)
+    size = int(GRADIENT_EXPLODES["of_eight"])
+    now, before = losses[-size:], losses[: -2 * size]
+    return len(before) >= size and median(now) < min(
+        median(before[i : i + size]) for i in range(len(before) - size + 1)
     )
 
 
