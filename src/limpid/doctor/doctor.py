@@ -176,13 +176,17 @@ class Doctor:
 
     @property
     def description(self) -> Description | None:
-        """What the loop does, in sentences: printed, a page to hold against what it is meant to do."""
+        """What the loop does, in sentences: printed, a page to hold against what it is meant to do.
+
+        To ask for it takes some forward passes of a few rows with the model as it is then.
+        """
         facts = self.history.facts
         if facts is None:
             return None
         told = (*self.history.so_far.told(self.history), *not_examined(self.skipped))
         run = (Line("run", text) for text in told)
-        return Description(facts.step, self.steps, (*self.history.sentences, *run))
+        again = (Line("model", text) for text in self.examinations.again())
+        return Description(facts.step, self.steps, (*self.history.sentences, *again, *run))
 
     def close(self) -> None:
         """Let go of everything; called by itself at the end of a `with` block."""

@@ -9,22 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from limpid.doctor.calls import Call
-from limpid.doctor.description import (
-    by_distance,
-    by_pixel,
-    chance,
-    columns,
-    entered,
-    moves,
-    own_backwards,
-    places,
-    reach,
-    reach_back,
-    rounding,
-    scales,
-    series,
-    state_before,
-)
+from limpid.doctor.description import entered, neighbours, own_backwards, places, reach, scales, state_before, tried
 from limpid.doctor.exam import Exam, Function, examine
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.history import History
@@ -59,6 +44,8 @@ class Examinations:
         self.begun, self.without_backward = not wanted, False
         self.asked: list[Function] = []  # who looked before the first pass
         self.due = first_step - 1 + AGAIN if wanted else None
+        self.latest: tuple[int, Call] | None = None  # the step whose call was kept last, and that call
+        self.tried_again: tuple[int, tuple[str, ...]] = 0, ()  # of which step, and what was told of it
 
     @property
     def wait(self) -> bool:
@@ -94,6 +81,8 @@ class Examinations:
         if record.number == self.recorder.first_step and self.history.so_far.states_before is None:
             with self.skipped.noting("what optimizers hold"):
                 self.history.so_far.states_before = state_before(self.watched)
+        if record.sampled and record.calls:
+            self.latest = record.number, record.calls[0].detached()
         if self.without_backward and record.calls and not cleared:
             self._at_first_update(record)
         elif self.due is not None and record.number >= self.due and record.sampled and record.calls:
@@ -133,6 +122,22 @@ class Examinations:
             self._read_order(exam)
         self._read_reach(exam)
 
+    def again(self) -> tuple[str, ...]:
+        """What passes with the model as it is now show otherwise than at first: made when the page is asked for.
+
+        Nothing where several processes train together, of which one alone may ask.
+        """
+        first = self.history.so_far.tried
+        if first is None or self.latest is None or self.watched.processes > 1 or self.skipped.ended:
+            return ()
+        step, call = self.latest
+        if step != self.tried_again[0] and step > self.recorder.first_step:
+            with self.recorder.paused(), self.skipped.noting("what passes show again"):
+                exam = self.exam(call=call, later=True)
+                now = tried(exam, reach(exam), exam.skipped)
+                self.tried_again = step, tuple(now.told_again(step, first))
+        return self.tried_again[1]
+
     def exam(self, **given: Any) -> Exam:
         """One examination of what is watched, with what was given beside it."""
         watched = self.watched
@@ -167,25 +172,15 @@ class Examinations:
                 self.history.so_far.moved_with_order = exam.row_probe.elsewhere
 
     def _read_reach(self, exam: Exam) -> None:
-        """For the description of the loop: which outputs read a token."""
+        """For the description of the loop: which outputs read a token, and what else passes of the doctor's show."""
         with self.recorder.paused(), self.skipped.noting("which outputs read a token"):
             with scales(self.info) as self.history.so_far.scales:
-                self.history.so_far.reach = reach(exam)
-            self.history.so_far.moves = moves(exam)
-        with self.recorder.paused(), self.skipped.noting("chance in training mode"):
-            self.history.so_far.chance = chance(exam)
-        with self.recorder.paused(), self.skipped.noting("rounding"):
-            self.history.so_far.rounding = rounding(exam)
+                found = reach(exam)
+            self.history.so_far.tried = tried(exam, found, self.skipped)
         with self.recorder.paused(), self.skipped.noting("places in attention"):
-            self.history.so_far.places = places(exam)
-        with self.recorder.paused(), self.skipped.noting("columns and places"):
-            self.history.so_far.columns, self.history.so_far.series = columns(exam), series(exam)
-        with self.recorder.paused(), self.skipped.noting("tokens by distance and pixels"):
-            self.history.so_far.by_distance, self.history.so_far.by_pixel = by_distance(exam), by_pixel(exam)
+            self.history.so_far.places, self.history.so_far.neighbours = places(exam), neighbours(exam)
         with self.recorder.paused(), self.skipped.noting("the first layer"):
             self.history.so_far.entered = entered(exam)
-        with self.recorder.paused(), self.skipped.noting("how far back a gradient comes"):
-            self.history.so_far.reach_back = reach_back(exam)
         with self.recorder.paused(), self.skipped.noting("backward passes of one's own"):
             self.history.so_far.own_backwards = own_backwards(exam.adjoints)
 

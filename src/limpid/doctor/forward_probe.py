@@ -261,6 +261,18 @@ class AttentionExam:
     def of_one_token(self) -> AttentionScores | None:
         return self._one_token[0]
 
+    def along_a_row(self) -> AttentionScores | None:
+        """The first attention for a row of one repeated token, as long as rows of the batch are.
+
+        What is added to its tokens for their places is there, too.
+        """
+        usual, token = self.exam.usual_call, self._plain_token
+        row = None if usual is None else usual.without_loss().rows(slice(0, 1))
+        if row is None or row.ids is None or token is None or (row.mask is not None and not bool(row.mask.all())):
+            return None
+        seen, _ = self._attentions_of(row.with_ids(torch.full_like(row.ids, token)))
+        return seen.attentions[0] if seen.attentions else None
+
     @property
     def turns(self) -> bool:
         """Whether angles are computed."""

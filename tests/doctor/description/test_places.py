@@ -53,7 +53,7 @@ class Decoder(nn.Module):
         return out
 
 
-def lines(model: nn.Module) -> list[str]:
+def lines(model: nn.Module, where: str = "all places") -> list[str]:
     """Those of the page of a few steps that tell of it."""
     optimizer: Any = torch.optim.Adam(model.parameters(), lr=1e-3)
     with limpid.watch(model, optimizer, say=False) as doctor:
@@ -65,7 +65,7 @@ def lines(model: nn.Module) -> list[str]:
             optimizer.step()
             doctor.step(loss, ids)
     assert dict(doctor.skipped) == {}
-    return [line.text for line in doctor.description.lines if line.text.startswith("one token in all places")]
+    return [line.text for line in doctor.description.lines if line.text.startswith(f"one token in {where}")]
 
 
 def test_queries_and_keys_that_are_turned_differ_from_place_to_place() -> None:
@@ -85,3 +85,26 @@ def test_places_that_are_not_known_are_told(axis: int | None) -> None:
 def test_nothing_is_told_where_vectors_of_places_are_added() -> None:
     torch.manual_seed(0)
     assert lines(Decoder(None, learned=True)) == []
+
+
+class Counted(Decoder):
+    """Places that are added to tokens, counted up to a last one."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__(None, learned=True)
+        self.last = last
+
+    def forward(self, ids: Tensor) -> Tensor:
+        assert self.places is not None
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1]).clamp(max=self.last))
+        for block in self.blocks:
+            x = block(x)
+        out: Tensor = self.head(x)
+        return out
+
+
+@pytest.mark.parametrize(("last", "said"), [(PLACES - 1, []), (7, ["4 keys are those of the place after them, at 7"])])
+def test_places_that_are_those_of_their_neighbours_are_told(last: int, said: list[str]) -> None:
+    torch.manual_seed(0)
+    found = [line.partition("in the first attention ")[2] for line in lines(Counted(last), f"all {PLACES} places")]
+    assert [one[: len(said[0])] if said else one for one in found] == said

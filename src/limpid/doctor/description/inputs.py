@@ -63,6 +63,7 @@ def inputs(watched: Watched, record: StepRecord, history: History) -> Iterator[s
         come = "none came twice" if not again else f"{number(rows.distinct)} of them different"
         yield f"rows so far: {number(rows.count)}, {come}"
     yield from history.so_far.stretches.told()
+    yield from history.so_far.next_tokens.told()
 
 
 def _later(calls: list[Call]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,12 +27,12 @@ class ReachBack:
     moved: bool  # whether another token in the middle moves it
     reached: tuple[int, ...]  # tokens at which its gradient arrives
 
-    def told(self) -> str:
+    def told(self) -> Iterator[str]:
         """In a sentence; nothing where the gradient comes to what moves the output."""
         if not self.moved or self.positions // 2 in self.reached:
-            return ""
+            return
         at = f"tokens at {', '.join(map(str, self.reached[:8]))} alone" if self.reached else "no token"
-        return (
+        yield (
             f"of {self.positions} tokens another one at position {self.positions // 2} moves the last output, whose "
             f"gradient comes back to {at}"
         )

@@ -8,29 +8,23 @@ from typing import TYPE_CHECKING
 
 from limpid.doctor.description.alike import Alike
 from limpid.doctor.description.batches import Batches
-from limpid.doctor.description.chance import Chance
 from limpid.doctor.description.choices import Choices
-from limpid.doctor.description.columns import Columns
 from limpid.doctor.description.course import Course, fifths
 from limpid.doctor.description.entered import Entered
 from limpid.doctor.description.evaluations import Evaluations
 from limpid.doctor.description.fits import Fits
 from limpid.doctor.description.given_labels import TaughtClasses
 from limpid.doctor.description.held import HeldModels
-from limpid.doctor.description.influence import ByDistance, ByPixel
 from limpid.doctor.description.kept import KeptWeights
-from limpid.doctor.description.others import Moves
+from limpid.doctor.description.next_tokens import NextTokens
 from limpid.doctor.description.own_backwards import OwnBackwards
-from limpid.doctor.description.places import Places
-from limpid.doctor.description.reach import Reach
-from limpid.doctor.description.reach_back import ReachBack
-from limpid.doctor.description.rounding import Rounding
+from limpid.doctor.description.places import Neighbours, Places
 from limpid.doctor.description.rows import Ends
 from limpid.doctor.description.same_rows import SameRows
 from limpid.doctor.description.scales import Scales
-from limpid.doctor.description.series import Series
 from limpid.doctor.description.states import States
 from limpid.doctor.description.stretches import Stretches
+from limpid.doctor.description.tried import Tried
 from limpid.doctor.description.updates import moved_by_rate
 from limpid.doctor.description.words import counted, number
 
@@ -49,17 +43,10 @@ class SoFar:
     clips: int = 0  # updates whose gradient was clipped
     reached: int = 0  # those of them in which the limit was reached
     evaluated: int = 0  # updates before which the model was run without gradients
-    reach: Reach | None = None  # which outputs read a token, when the model was examined first
-    moves: tuple[Moves, ...] = ()  # what other inputs move, then
-    reach_back: ReachBack | None = None  # how far back the gradient of an output comes, then
+    tried: Tried | None = None  # passes of the doctor's own, when the model was examined first
     own_backwards: OwnBackwards = field(default_factory=OwnBackwards)  # held against forward passes, then
-    chance: Chance | None = None  # what random numbers do to outputs in training mode, then
-    columns: Columns | None = None  # which of these outputs read, and together, then
-    by_distance: ByDistance | None = None  # how far tokens before an output move it, then
-    by_pixel: ByPixel | None = None  # which outputs a pixel moves, then
-    series: Series | None = None  # which outputs read early places, then
-    rounding: Rounding | None = None  # what it does to outputs, then
     places: Places | None = None  # whether attention tells places of one token apart, then
+    neighbours: Neighbours | None = None  # which places it does not tell from the next, then
     entered: Entered | None = None  # what the first layer is given, then
     states_before: tuple[str, ...] | None = None  # what optimizers held before the first update; None until then
     scales: Scales | None = None  # sizes of what tables give and blocks are given, then
@@ -73,6 +60,7 @@ class SoFar:
     held: HeldModels = field(default_factory=HeldModels)  # other models beside it
     evaluations: Evaluations = field(default_factory=Evaluations)  # passes without gradients
     ends: Ends = field(default_factory=Ends)  # of rows of tokens
+    next_tokens: NextTokens = field(default_factory=NextTokens)  # of rows
     stretches: Stretches = field(default_factory=Stretches)  # of tokens, in the rows so far
     batches: Batches = field(default_factory=Batches)  # of measured numbers
     same_rows: SameRows = field(default_factory=SameRows)  # as the model is given them
@@ -89,6 +77,7 @@ class SoFar:
         self.evaluated += record.after_evaluation
         self.ends.take(record)
         self.stretches.take(record)
+        self.next_tokens.take(record)
         self.choices.take(record)
         self.batches.take(record)
         self.same_rows.take(record)

@@ -52,10 +52,11 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     around = sorted({format_of(one) for one in record.autocast if one is not None})
     yield f"weights in {', '.join(formats)}; autocast {', '.join(around) or 'off'}"
     yield from _modes(watched, record)
-    yield from _tried(history)
+    yield from () if history.so_far.tried is None else history.so_far.tried.told()
     yield from attentions(record)
     yield from outputs(record)
-    yield from () if history.so_far.places is None else history.so_far.places.told()
+    for one in (history.so_far.places, history.so_far.neighbours):
+        yield from () if one is None else one.told()
     if history.so_far.moved_with_order > ROUNDING:
         yield (
             "the same rows in another order, each one row further down in the batch, have other outputs, up to "
@@ -84,19 +85,6 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     }
     if kept:
         yield "its configuration says " + ", ".join(f"{name}={value}" for name, value in kept.items())
-
-
-def _tried(history: History) -> Iterator[str]:
-    """What passes of the doctor's own have shown, which are made before the first update."""
-    seen, back = history.so_far, history.so_far.reach_back
-    lines = [] if seen.reach is None else list(seen.reach.told())
-    lines += [] if back is None or not back.told() else [back.told()]
-    lines += [one.told() for one in seen.moves]
-    for one in (seen.columns, seen.series, seen.by_distance, seen.by_pixel, seen.chance, seen.rounding):
-        lines += [] if one is None else list(one.told())
-    if lines:
-        yield "as tried on rows of the first batch, before the first update:"
-        yield from lines
 
 
 def _padding_rows(info: ModelInfo) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from limpid.doctor.description.reach import Reach
 from limpid.doctor.expected.key import Seen, are_words, is_amount, is_switch, key, one_of
 
 NOT_AT_REST = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
@@ -111,6 +112,11 @@ def tied(seen: Seen, said: Any) -> Any:
     return any(weight is table[1] for weight in wide) if wide else None
 
 
+def _reach(seen: Seen) -> Reach | None:
+    tried = seen.history.so_far.tried
+    return None if tried is None else tried.reach
+
+
 @key(
     "model",
     "reads",
@@ -120,7 +126,7 @@ def tied(seen: Seen, said: Any) -> Any:
     settles=lambda said: ("not-causal",) if said == "both sides" else (),
 )
 def reads(seen: Seen, said: Any) -> Any:
-    reach = seen.history.so_far.reach
+    reach = _reach(seen)
     if reach is None or reach.positions < 2 or not reach.moved:
         return "other rows" if reach is not None and reach.other_rows else None
     if reach.other_rows:
@@ -134,7 +140,7 @@ def reads(seen: Seen, said: Any) -> Any:
 
 @key("model", "padding_hidden", "true or false", "whether outputs at tokens do not depend on the padding", is_switch)
 def padding_hidden(seen: Seen, said: Any) -> Any:
-    reach = seen.history.so_far.reach
+    reach = _reach(seen)
     return None if reach is None or reach.padding_seen is None else not reach.padding_seen
 
 
