@@ -24,6 +24,11 @@ from benchmarks.robustness.changed import BATCH
 from benchmarks.robustness.doctor import load, perform
 from benchmarks.robustness.loops.case import FAULTS, INNOCENT, Fault, Innocent
 
+WAYS = ("one", "two")
+"""Folders that hold one way of each case."""
+Answers = dict[str, dict[str, Any]]
+"""By the number of a page: whether something contradicts, which part of the step, and what."""
+
 
 def intents() -> dict[str, str]:
     """What each author says that a loop is meant to do."""
@@ -64,28 +69,59 @@ def write(cases: list[Fault | Innocent], folder: Path, seed: int) -> None:
     (folder / "key.json").write_text(json.dumps(key, indent=1), encoding="utf-8")
 
 
+def together(first: Answers, second: Answers, third: Answers) -> Answers:
+    """What two readers say and, where one or both see a contradiction, a third who has read both.
+
+    Where the two agree it stands, and the third only says what it is; where they do not, he decides.
+    """
+    said: Answers = {}
+    for number, one in first.items():
+        voices = [bool(answers[number]["contradicts"]) for answers in (first, second)]
+        last = third.get(number, {"contradicts": False})
+        settled = last if last["contradicts"] or not any(voices) else one if voices[0] else second[number]
+        said[number] = {**settled, "contradicts": voices[0] if voices[0] == voices[1] else bool(last["contradicts"])}
+    return said
+
+
 def judge(folder: Path) -> None:
-    """Count the answers of both readers, on cases that are there still."""
+    """Count the answers of both folders, on cases that are there still; of a round that was read twice, of each."""
     key = json.loads((folder / "key.json").read_text(encoding="utf-8"))
+    files = {
+        way: [
+            json.loads((folder / way / name).read_text(encoding="utf-8"))
+            for name in ("answers.json", "second.json", "third.json")
+            if (folder / way / name).exists()
+        ]
+        for way in WAYS
+    }
+    if all(len(answers) == 1 for answers in files.values()):
+        print(_counted(key, {way: answers[0] for way, answers in files.items()}, shown=True))
+        return
+    for index, name in enumerate(("first reader", "second reader")):
+        print(name, _counted(key, {way: answers[index] for way, answers in files.items()}, shown=False))
+    print("together", _counted(key, {way: together(*answers) for way, answers in files.items()}, shown=True))
+
+
+def _counted(key: dict[str, Any], answers: dict[str, Answers], shown: bool) -> dict[str, int]:
     faults, innocents = {one.name: one for one in FAULTS}, {one.name for one in INNOCENT}
     counts: Counter[str] = Counter()
-    for reader in ("one", "two"):
-        answers = json.loads((folder / reader / "answers.json").read_text(encoding="utf-8"))
-        for number, answer in sorted(answers.items()):
-            case, seen, part = key[f"{reader}/{number}"], bool(answer["contradicts"]), answer.get("part", "")
-            if case["name"] not in faults.keys() | innocents:
-                continue
-            kind = "fault" if case["wrong"] else "innocent change" if case["innocent"] and case["changed"] else "sound"
-            counts[kind] += 1
-            counts[f"{kind}, seen"] += seen
-            if kind == "fault" and seen:
-                said = f"{answer['what']} {part}"
-                counts["part right"] += BATCH.get(part, part) == BATCH.get(case["part"], case["part"])
-                counts["cause right"] += all(re.search(one, said, re.I) for one in faults[case["name"]].wanted)
+    for place, answer in ((f"{way}/{number}", one) for way in WAYS for number, one in sorted(answers[way].items())):
+        case = key[place]
+        seen, part = bool(answer["contradicts"]), answer.get("part", "")
+        if case["name"] not in faults.keys() | innocents:
+            continue
+        kind = "fault" if case["wrong"] else "innocent change" if case["innocent"] and case["changed"] else "sound"
+        counts[kind] += 1
+        counts[f"{kind}, seen"] += seen
+        if kind == "fault" and seen:
+            said = f"{answer['what']} {part}"
+            counts["part right"] += BATCH.get(part, part) == BATCH.get(case["part"], case["part"])
+            counts["cause right"] += all(re.search(one, said, re.I) for one in faults[case["name"]].wanted)
+        if shown:
             print(
                 f"{kind} {case['name']} [{case['part']}] {'seen' if seen else '-'} [{part}]: {answer.get('what', '')}"
             )
-    print(dict(counts))
+    return dict(counts)
 
 
 def main() -> None:
