@@ -53,7 +53,7 @@ def model(first: nn.Module) -> nn.Sequential:
 
 def test_squares_less_products_cancel_in_single_precision() -> None:
     torch.manual_seed(0)
-    (line,) = lines(model(Distances(True)))
+    line, *_ = lines(model(Distances(True)))
     found = re.search(r"lie (\S+) of .* arises in 0: (\S+) of what it is given, (\S+) of what it returns", line)
     assert found is not None
     unit = FAR**2 * 4 * torch.finfo(torch.float32).eps  # of the squares that cancel; distances differ by some units
@@ -70,7 +70,7 @@ def test_nothing_is_told_of_what_float32_leaves() -> None:
 def test_bfloat16_is_told_as_it_is() -> None:
     torch.manual_seed(0)
     centred = nn.BatchNorm1d(4)  # else numbers near 1000 are whole in bfloat16, and arise there
-    (line,) = lines(nn.Sequential(centred, nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1)), autocast=True)
+    line, *_ = lines(nn.Sequential(centred, nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1)), autocast=True)
     found = re.search(r"lie (\S+) of", line)
     assert found is not None
     assert TOLD < float(found[1]) < 0.05

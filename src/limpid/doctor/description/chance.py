@@ -33,7 +33,7 @@ class Chance:
             yield "random numbers change no output in training mode"
         else:
             yield (
-                f"outputs at first, without their mean: {PASSES} passes in training mode differ by "
+                f"outputs without their mean: {PASSES} passes in training mode differ by "
                 f"{self.varies:.2g} of their size (rms); evaluation mode gives {self.evaluated:.2f} times what these "
                 "give on average"
             )

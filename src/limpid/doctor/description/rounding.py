@@ -41,7 +41,7 @@ class Rounding:
         if self.outputs > TOLD:
             arises = f"; most arises in {self.where}: {self.given:.2g} of what it is given, {self.returned:.2g} of "
             yield (
-                f"outputs at first lie {self.outputs:.2g} of how they differ between rows (rms) from those that the "
+                f"outputs lie {self.outputs:.2g} of how they differ between rows (rms) from those that the "
                 f"same pass has in float64{f'{arises}what it returns' if self.where else ''}"
             )
 
