@@ -77,8 +77,8 @@ def together(first: Answers, second: Answers, third: Answers) -> Answers:
     said: Answers = {}
     for number, one in first.items():
         voices = [bool(answers[number]["contradicts"]) for answers in (first, second)]
-        last = third.get(number, {"contradicts": False})
-        settled = last if last["contradicts"] or not any(voices) else one if voices[0] else second[number]
+        last, sees = third.get(number, {"contradicts": False}), second[number] if voices[1] and not voices[0] else one
+        settled = last if last["contradicts"] and any(voices) else sees
         said[number] = {**settled, "contradicts": voices[0] if voices[0] == voices[1] else bool(last["contradicts"])}
     return said
 
