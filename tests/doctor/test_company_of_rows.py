@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import limpid
 from doctor.small_loops import table, watched
 
 
@@ -71,6 +72,22 @@ class Dropping(nn.Module):
         return self.two(F.dropout(self.one(x).relu(), 0.3, training=self.always or self.training))
 
 
+class Walked(nn.Module):
+    """A cell along the first axis, with outputs of each step or of the last place of what is held for time."""
+
+    def __init__(self, of_steps: bool) -> None:
+        super().__init__()
+        self.of_steps, self.cell, self.head = of_steps, nn.GRUCell(4, 8), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state, states = x.new_zeros(x.shape[1], 8), []
+        for step in x:
+            state = self.cell(step, state)
+            states.append(state)
+        made: Tensor = self.head(torch.stack(states) if self.of_steps else torch.stack(states)[:, -1])
+        return made.squeeze(-1)
+
+
 def words() -> tuple[Tensor, Tensor]:
     return torch.randint(0, 16, (12, 9)), torch.randint(0, 3, (12,))
 
@@ -121,3 +138,22 @@ def test_all_of_a_row_is_read() -> None:
     assert "positions-not-read" in watched(Read(False), sequences, squared)
     assert set(watched(Pooled(mask=False), padded, of_class)) & {"positions-not-read", "attention-mask-inverted"}
     assert watched(Pooled(), padded, of_class) == []
+
+
+@pytest.mark.parametrize("of_steps", [True, False], ids=["steps first", "rows taken for steps"])
+def test_the_first_axis_may_be_time(of_steps: bool) -> None:
+    """(step, row, feature) with a target for each, as `torch.nn.RNN` has it, or (row, place, feature) with one each."""
+    torch.manual_seed(0)
+    model = Walked(of_steps)
+    optimizer: Any = torch.optim.Adam(model.parameters(), lr=1e-2)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(4):
+            x = torch.randn(12, 8, 4)
+            loss = F.mse_loss(model(x), x[..., 0].cumsum(0) if of_steps else x[..., 0].sum(1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, x)
+    (found,) = [finding for finding in doctor.findings if finding.rule == "batch-leaks"]
+    assert found.meant.startswith("time along the first axis") == of_steps
+    assert (found.severity == "fault") != of_steps

@@ -26,6 +26,8 @@ ROWS, POSITIONS = 6, 24
 """At most, of the first micro-batch."""
 SHORT = 32
 """Positions of each row that are enough where every position has an output: what mixes rows does so at any."""
+ALIKE = 1e-4
+"""Share of the largest output up to which outputs of two passes are the same."""
 DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout)
 
 
@@ -160,6 +162,25 @@ class RowProbe:
         """The same when all rows have moved on by one place."""
         order = [*range(1, self.count), 0]
         return self.apart(self.rows(order), order)
+
+    @cached_property
+    def along_time(self) -> bool:
+        """Whether the first axis may be time, as `torch.nn.RNN` has it, and the second that of the batch.
+
+        Then what stands at an index of the second is kept apart from the others, and a step changes none before it.
+        """
+        given = [] if self._begun is None else [value for value in self._begun[0].given if value.ndim]
+        width = given[0].shape[1] if given and given[0].ndim > 1 else 0
+        if self.plain is None or width < 2 or any(value.ndim < 2 or value.shape[1] != width for value in given):
+            return False
+        half = self.count // 2
+        moved = self._made(lambda value: value.roll(1, 1))
+        later = self._made(lambda value: torch.cat([value[:half], value[half:].roll(1, 1)]))
+        if self.plain.shape[1] % width or moved is None or later is None or moved.shape != self.plain.shape:
+            return False
+        expected = self.plain.unflatten(1, (width, -1)).roll(1, 1).flatten(1)
+        apart = max(float((moved - expected).abs().max()), float((later - self.plain)[:half].abs().max()))
+        return apart <= ALIKE * self.size
 
     @cached_property
     def bend(self) -> float | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FAMILY = "batch_axis"
 UNBATCHED = "one sequence without an axis of the batch: its places, which are to see each other"
+TIME_FIRST = "time along the first axis and the batch along the second, as torch.nn.RNN has them"
 
 ROW_NUMBER_COUNTS = Rule(
     "row-number-counts",
@@ -92,7 +93,7 @@ def in_company(exam: Exam) -> Iterator[Finding]:
             if exam.info.norms_of_the_batch
             else "a mean, variance, softmax, view or recurrence that runs across the rows (dim 0) instead of along "
             "each",
-            meant=UNBATCHED if probe.of_single_values else rows_meet(exam),
+            meant=UNBATCHED if probe.of_single_values else TIME_FIRST if probe.along_time else rows_meet(exam),
             evidence={"among_copies": copies, "alone": probe.alone},
         )
 
