@@ -207,7 +207,7 @@ def engines(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Ten
 
 
 def cells(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """(count, 12) counts of molecules, some in tens and some in thousands, in cells of one of four kinds."""
+    """(count, 12) counts of molecules, few of some and hundreds of others, in cells of one of four kinds."""
     usual = (1.5 + 4.5 * torch.rand(12, generator=apart(seed + 12))).exp()
     kinds = usual * (0.35 * torch.randn(4, 12, generator=apart(seed + 13))).exp()
     y = torch.randint(0, 4, (count,), generator=own)
