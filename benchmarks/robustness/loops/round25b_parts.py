@@ -298,7 +298,7 @@ class Radial(nn.Module):
     def __init__(self, centres: Tensor, by_row: bool) -> None:
         super().__init__()
         self.by_row = by_row
-        self.centres, self.width = nn.Parameter(centres.clone()), nn.Parameter(torch.zeros(len(centres)))
+        self.centres, self.width = nn.Parameter(centres.clone()), nn.Parameter(torch.full((len(centres),), 0.5).log())
         self.head = nn.Linear(len(centres), 4)
 
     def forward(self, x: Tensor) -> Tensor:
