@@ -115,7 +115,7 @@ def the_goal_begins_at_the_old_place(run: Run, wrong: bool) -> None:
 
     def loss(m: nn.Module, batch: Any) -> Tensor:
         noise, points, time = batch
-        rows, columns = linear_sum_assignment(torch.cdist(points, noise).square().numpy())
+        _, columns = linear_sum_assignment(torch.cdist(points, noise).square().numpy())
         dealt = noise[torch.as_tensor(columns)]
         place = (1 - time) * dealt + time * points
         return F.mse_loss(m(place, time), points - (noise if wrong else dealt))

@@ -69,10 +69,7 @@ def farthest_stranger_for_the_nearest(run: Run, wrong: bool) -> None:
         distance = (2.0002 - 2 * found @ found.T).sqrt()
         alike = y[:, None] == y
         own = distance.masked_fill(~alike, -1).amax(1)
-        if wrong:
-            stranger = distance.masked_fill(alike, -1).amax(1)
-        else:
-            stranger = distance.masked_fill(alike, 9).amin(1)
+        stranger = distance.masked_fill(alike, -1).amax(1) if wrong else distance.masked_fill(alike, 9).amin(1)
         return (own - stranger + 0.3).relu().mean()
 
     net = WithLoss(Voice(), loss)

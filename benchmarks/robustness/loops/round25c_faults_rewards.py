@@ -34,9 +34,7 @@ def only_the_last_word_is_credited(run: Run, wrong: bool) -> None:
         return said, total
 
     everything = torch.arange(6)
-    outcome(
-        run, lambda: judged(net, lambda: (answered(everything, True)[0] != right(everything)).float().mean())
-    )
+    outcome(run, lambda: judged(net, lambda: (answered(everything, True)[0] != right(everything)).float().mean()))
     doctor = run.watch(net, optimizer)
     for _ in range(150):
         asked = torch.randint(0, 6, (64,))
