@@ -86,9 +86,9 @@ def weight_over_the_sum_of_spreads(run: Run, wrong: bool) -> None:
     outcome(run, lambda: judged(net, lambda: error(net, clean, level, noise, True)))
 
     def batch() -> tuple[Tensor, Tensor, Tensor]:
-        return ring(128), (-1.2 + 1.2 * torch.randn(128, 1)).exp(), torch.randn(128, 2)
+        return ring(256), (-1.2 + 1.2 * torch.randn(256, 1)).exp(), torch.randn(256, 2)
 
-    train(run, net, adam(net, 3e-3), batch, lambda m, b: error(m, *b, not wrong), 150)
+    train(run, net, adam(net, 1e-2), batch, lambda m, b: error(m, *b, not wrong), 150)
 
 
 @slip("r25c-the-goal-begins-at-the-old-place")
