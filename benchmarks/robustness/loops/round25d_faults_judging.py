@@ -83,20 +83,20 @@ def only_the_levels_of_the_sampler(run: Run, wrong: bool) -> None:
 
 @slip("r25d-every-bad-check-is-remembered")
 def every_bad_check_is_remembered(run: Run, wrong: bool) -> None:
-    """Plain loop, an LSTM that says what a text is about, stopped when it has not become better at four checks in a
-    row. The count of such checks is not set back when it becomes better: it stops at the fourth in all. The twin sets it
-    back. The best weights are put back in. Judged on other texts."""
-    net = Letters()
-    class_outcome(run, net, in_turn(512, apart(1)))
-    validation = in_turn(48)
-    batches = endless(loader(*in_turn(960)))
-    optimizer = adam(net, 5e-3)
+    """Plain loop, convolutions over noisy sounds, stopped when they have not become better at eight checks in a row. The
+    count of such checks is not set back when there is a better one: it stops at the eighth in all. The twin sets it
+    back. The best weights are put back in. Judged on other sounds."""
+    net = Listener()
+    class_outcome(run, net, sounds(384, apart(1), 1.0))
+    validation = sounds(48, noise=1.0)
+    batches = endless(loader(*sounds(960, noise=1.0)))
+    optimizer = adam(net, 1e-2)
     doctor = run.watch(net, optimizer)
     least, best, without = float("inf"), copy.deepcopy(net.state_dict()), 0
     for step in range(1, 151):
         batch = next(batches)
         told(run, doctor, optimizer, classify(net, batch), batch)
-        if step % 5:
+        if step % 2:
             continue
         found = judged(net, lambda: classify(net, validation))
         if found < least:
@@ -105,15 +105,15 @@ def every_bad_check_is_remembered(run: Run, wrong: bool) -> None:
                 without = 0
         else:
             without += 1
-            if without == 4:
+            if without == 8:
                 break
     net.load_state_dict(best)
 
 
 @slip("r25d-smoothed-from-nought")
 def smoothed_from_nought(run: Run, wrong: bool) -> None:
-    """transformers' Trainer, convolutions over movements, stopped by a smoothed validation loss. The smoothing begins at
-    nought: the smoothed loss rises towards the true one, the first check is the best there is, and after three more
+    """transformers' Trainer, convolutions over movements, stopped by a smoothed validation loss. The smoothing begins
+    at nought: the smoothed loss rises towards the true one, the first check is the best there is, and after three more
     training ends. The twin begins at the first loss. The best weights are put back in. Judged on other movements."""
     from transformers import TrainerCallback
 
@@ -186,15 +186,15 @@ def nothing_left_to_judge(run: Run, wrong: bool) -> None:
 
 @slip("r25d-body-of-the-best-head-of-the-last")
 def body_of_the_best_head_of_the_last(run: Run, wrong: bool) -> None:
-    """accelerate, convolutions over few sounds, kept where the validation loss is least. Of the best weights only the
-    body's are kept and put back: they come together with the head of the last step. The twin keeps both. Judged by the
-    cross-entropy of other sounds."""
-    net = Listener()
-    class_outcome(run, net, sounds(384, apart(1)))
-    validation = sounds(128)
+    """accelerate, an LSTM that learns from few texts, kept where the validation loss is least. Of the best weights only
+    the body's are kept and put back: they come together with the head of the last step. The twin keeps both. Judged by
+    the cross-entropy of other texts."""
+    net = Letters()
+    class_outcome(run, net, in_turn(512, apart(1)))
+    validation = in_turn(128)
     engine = engine_of()
-    model, optimizer, data = engine.prepare(net, adam(net, 1e-2), loader(*sounds(80)))
-    keeps: nn.Module = net.body if wrong else net
+    model, optimizer, data = engine.prepare(net, adam(net, 1e-2), loader(*in_turn(80)))
+    keeps: nn.Module = nn.ModuleDict({"words": net.words, "core": net.core}) if wrong else net
     doctor = run.watch(model, optimizer)
     least, best = float("inf"), copy.deepcopy(keeps.state_dict())
     for _ in range(28):

@@ -194,7 +194,7 @@ class Climb:
 
 
 class Levels:
-    """A hundred levels of noise, of which level t keeps `keeps[t]` of a point's square; and which of them are in use."""
+    """A hundred levels of noise, of which level t keeps `keeps[t]` of a point's square, and which of them are used."""
 
     def __init__(self) -> None:
         self.keeps = torch.cumprod(1 - torch.linspace(1e-3, 8e-2, 100), 0)
@@ -292,13 +292,13 @@ def spirals(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Ten
 
 
 def circles_of_friends(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Nodes (count, 8, 3), edges both ways (count, 8, 8), and the column in which nodes stand out most from the mean of
-    their neighbours."""
+    """Nodes (count, 8, 3), edges both ways (count, 8, 8), and the column in which the mean of nodes and of what their
+    neighbours have on average is largest."""
     nodes = torch.randn(count, 8, 3, generator=own)
     upper = (torch.rand(count, 8, 8, generator=own) < 0.35).float().triu(1)
     edges = upper + upper.transpose(1, 2)
     around = edges @ nodes / edges.sum(2, keepdim=True).clamp_min(1)
-    return nodes, edges, (nodes - around).relu().mean(1).argmax(1)
+    return nodes, edges, (nodes + around).mean(1).argmax(1)
 
 
 def four_kinds(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -307,7 +307,7 @@ def four_kinds(count: int, seed: int, own: torch.Generator | None = None) -> tup
     x = torch.randn(4, count, 8, generator=own)
     hidden = torch.einsum("knc,kch->knh", x, w) / 2
     y = hidden[..., 0].sin() * 2 + hidden[..., 1] + 0.5 * hidden[..., 2].abs()
-    return x, y + 0.1 * torch.randn(4, count, generator=own)
+    return x, 5 * y + 0.5 * torch.randn(4, count, generator=own)
 
 
 def in_turn(count: int, own: torch.Generator | None = None, length: int = 12) -> tuple[Tensor, Tensor]:
