@@ -191,7 +191,7 @@ def rounded_up_by_half_a_digit(run: Run, wrong: bool) -> None:
         return F.cross_entropy(m(rows[:, :-1]).float().flatten(0, 1), rows[:, 1:].flatten())
 
     outcome(run, lambda: judged(net, lambda: loss(net, check)))
-    steps(run, net, RoundedAdam(net.parameters(), 1e-3, masked=not wrong), lambda: other.rows(16, 24), loss, 120)
+    steps(run, net, RoundedAdam(net.parameters(), 5e-4, masked=not wrong), lambda: other.rows(16, 24), loss, 120)
 
 
 @slip("r25d-the-climb-is-not-taken-back")
@@ -266,9 +266,9 @@ def paid_for_the_whole_way_each_round(run: Run, wrong: bool) -> None:
     server goes the whole way again. The twin copies them each round. Judged with the server's weights."""
     seed = run.draw.randrange(999)
     net = mlp(6, 48, 48, 1)
-    number_outcome(run, net, table(512, seed, apart(1)))
+    number_outcome(run, net, table(512, seed, apart(1)), log=True)
     server = copy.deepcopy(net)
-    outer = torch.optim.SGD(server.parameters(), lr=0.7, momentum=0.5)
+    outer = torch.optim.SGD(server.parameters(), lr=0.7)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     sites = [endless(loader(*table(160, seed))) for _ in range(4)]
     doctor = run.watch(net, optimizer)
