@@ -182,7 +182,7 @@ def rounded_up_by_half_a_digit(run: Run, wrong: bool) -> None:
     seed = run.draw.randrange(999)
     language = Language(seed)
     net = Decoder(12, layers=2)
-    taught(net, lambda: language.rows(16, 24), next_loss, 120)
+    taught(net, lambda: language.rows(16, 24), next_loss, 100)
     net.to(torch.bfloat16)
     other = near(language, seed + 1, 0.3)
     check = other.rows(96, 24, apart(901))
@@ -191,7 +191,7 @@ def rounded_up_by_half_a_digit(run: Run, wrong: bool) -> None:
         return F.cross_entropy(m(rows[:, :-1]).float().flatten(0, 1), rows[:, 1:].flatten())
 
     outcome(run, lambda: judged(net, lambda: loss(net, check)))
-    steps(run, net, RoundedAdam(net.parameters(), 5e-4, masked=not wrong), lambda: other.rows(16, 24), loss, 120)
+    steps(run, net, RoundedAdam(net.parameters(), 5e-4, masked=not wrong), lambda: other.rows(12, 24), loss, 100)
 
 
 @slip("r25d-the-climb-is-not-taken-back")
