@@ -26,6 +26,8 @@ from benchmarks.robustness.loops.case import FAULTS, INNOCENT, Fault, Innocent
 
 WAYS = ("one", "two")
 """Folders that hold one way of each case."""
+OF_A_ROUND = re.compile(r"\bround\w+\.py")
+"""Files of loops, whose names say that mistakes are planted in them."""
 Answers = dict[str, dict[str, Any]]
 """By the number of a page: whether something contradicts, which part of the step, and what."""
 
@@ -42,7 +44,7 @@ def text_of(case: Fault | Innocent, changed: bool, intent: str) -> str:
     pages = [doctor.description for doctor in run.doctors if doctor.description is not None]
     first, *others = pages or [None]
     asked = f"{intent}\n\nNothing of it was read.\n" if first is None else first.question(intent)
-    return "\n\n".join([asked, *map(str, others)])
+    return OF_A_ROUND.sub("loop.py", "\n\n".join([asked, *map(str, others)]))
 
 
 def write(cases: list[Fault | Innocent], folder: Path, seed: int) -> None:
