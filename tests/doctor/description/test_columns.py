@@ -46,6 +46,33 @@ class Walk(nn.Module):
         return y[:, -1] if self.last else y
 
 
+class Filtered(nn.Module):
+    """A filter as long as the row by Fourier's transform: circular, or filled up with noughts (Gu et al. 2022)."""
+
+    def __init__(self, circular: bool) -> None:
+        super().__init__()
+        self.kernel, self.circular = nn.Parameter(torch.randn(16)), circular
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = 16 if self.circular else 32
+        return torch.fft.irfft(torch.fft.rfft(x, size) * torch.fft.rfft(self.kernel, size), size)[:, :16]
+
+
+class Grouped(nn.Module):
+    """Two groups of channels, mixed before the second layer or not (Zhang et al. 2018, ShuffleNet)."""
+
+    def __init__(self, mixed: bool) -> None:
+        super().__init__()
+        self.one, self.two = (nn.Conv1d(4, 4, 1, groups=2) for _ in range(2))
+        self.mixed = mixed
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.one(x)
+        y = y.unflatten(1, (2, 2)).transpose(1, 2).flatten(1, 2) if self.mixed else y
+        made: Tensor = self.two(y)
+        return made
+
+
 class Bag(nn.Module):
     """Classes of tokens, of which the last one is never read."""
 
@@ -93,9 +120,9 @@ def test_columns_that_are_read_together(apart: bool) -> None:
 @pytest.mark.parametrize(("piece", "span"), [(16, "0 to 15"), (8, "0 to 7")])
 def test_places_of_a_series_that_read_its_first(piece: int, span: str) -> None:
     torch.manual_seed(0)
-    said = told(Walk(piece, last=False), torch.randn(6, 16, 3))
-    assert f"another x at place 0 of 16 of row 0 moves its outputs at {span} of 16" in said
-    assert any("at place 8 of 16 of row 0 moves its outputs at 8 to 15" in line for line in said)
+    (said,) = [line for line in told(Walk(piece, last=False), torch.randn(6, 16, 3)) if "at one place" in line]
+    first = "another x at one place of row 0, of 16, moves of its 16 outputs"
+    assert said == f"{first}: at 0 those at {span}; at 8 those at 8 to 15; at 15 those at 15"
 
 
 def test_how_far_a_place_moves_the_one_output_of_its_row() -> None:
@@ -105,3 +132,22 @@ def test_how_far_a_place_moves_the_one_output_of_its_row() -> None:
     (line,) = [one for one in told(Bag(), torch.randint(0, 20, (6, 12))) if "the output of its row" in one]
     assert "at 11 by 0 of its size" in line
     assert "at 0 by 0," not in line
+
+
+@pytest.mark.parametrize("circular", [True, False])
+def test_places_of_rows_of_many_numbers(circular: bool) -> None:
+    torch.manual_seed(0)
+    said = told(Filtered(circular), torch.randn(6, 16))
+    (line,) = [one for one in said if "at one place" in one]
+    assert ("at 8 those at 0 to 15" if circular else "at 8 those at 8 to 15; at 15 those at 15") in line
+
+
+@pytest.mark.parametrize(("mixed", "moved"), [(True, "0 to 3"), (False, "0 to 1")])
+def test_channels_and_times_are_tried_apart(mixed: bool, moved: str) -> None:
+    torch.manual_seed(0)
+    said = told(Grouped(mixed), torch.randn(6, 4, 10))
+    channels, times = (line for line in said if "at one" in line)
+    assert f"at one place of row 0, of 4, moves of its 4 outputs: at 0 those at {moved};" in channels
+    assert times.endswith(
+        "of axis 2 of row 0, of 10, moves of its 10 outputs: at 0 those at 0; at 5 those at 5; at 9 those at 9"
+    )

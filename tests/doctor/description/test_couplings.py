@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import limpid
 from doctor.small_loops import net
 from limpid.doctor.description.couplings import Coupling, couplings_of
 
@@ -64,3 +65,25 @@ def test_queries_and_candidates_of_two_passes() -> None:
     assert not found[0, 0].met.any()  # queries do not meet
     assert found[0, 1].met.all()
     assert found[1, 1].met[0].sum() == ROWS - 1  # candidates share the sums of all softmaxes
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_whether_pairs_of_answers_have_one_question(same: bool) -> None:
+    """A reward model's loss on chosen and rejected answers (Ouyang et al. 2022, eq. 1), in the halves of a batch."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(50, 8), nn.Flatten(), nn.Linear(48, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(2):
+            questions = torch.arange(16).reshape(8, 2).repeat(2, 1)
+            ids = torch.cat([questions, torch.randint(20, 50, (16, 4))], 1)
+            ids = ids if same else ids.roll(1, 0)[torch.tensor([*range(7, -1, -1), *range(8, 16)])]
+            better, worse = model(ids)[:, 0].chunk(2)
+            loss = -F.logsigmoid(better - worse).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, ids)
+    assert doctor.description is not None
+    (said,) = [line for line in doctor.description.of("loss") if "rows that meet begin" in line]
+    assert ("begin with 2 to " if same else "begin with 0 equal") in said

@@ -242,3 +242,31 @@ def test_a_norm_that_has_gradients_of_what_nobody_trains() -> None:
     assert "group 1: 0 matrices and 1 vector, 1 numbers, rate 0.01: 1.bias; its tensors move by" in told.replace(
         "*", "1"
     )
+
+
+@pytest.mark.parametrize(("between", "said"), [("nothing", "left as they were"), ("cleared", "cleared")])
+def test_gradients_between_the_passes_of_a_step(between: str, said: str) -> None:
+    """Two passes that add up; or of which the first only says where the second is made (Foret et al. 2021, SAM)."""
+    torch.manual_seed(0)
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with limpid.watch(model, optimizer, say=False) as doctor:
+        for _ in range(2):
+            x = torch.randn(8, 6)
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            climb = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+            if between == "cleared":
+                for p, way in zip(model.parameters(), climb, strict=True):
+                    p.data.add_(way, alpha=0.1)
+                    p.grad = None
+            loss = model(x).square().mean()
+            loss.backward()
+            if between == "cleared":
+                for p, way in zip(model.parameters(), climb, strict=True):
+                    p.data.sub_(way, alpha=0.1)
+            optimizer.step()
+            doctor.step(loss, x)
+    assert doctor.description is not None
+    moved = "weights moved" if between == "cleared" else "weights did not move"
+    assert f"between its 2 backward passes gradients were {said}; {moved} there" in doctor.description.of("gradient")

@@ -25,6 +25,8 @@ NOTHING = 1e-6
 """Second derivatives below this share of the largest are rounding."""
 APART = 0.5
 """Difference of two shares of pairs from which on a number of the batch is told."""
+FEWEST = 4
+"""Rows of tokens from which on their beginnings are held against each other."""
 NAMED, TABLES = 8, 2
 """Rows up to which those that are met are named, and numbers of the batch that are told."""
 
@@ -101,7 +103,8 @@ def told(couplings: Sequence[Coupling], record: StepRecord) -> Iterator[str]:
                 f"{row} on {_rows(met)}" for row, met in zip(one.asked[:2], one.met, strict=False)
             )
         said = f"the outputs of {span(one.counts)} of {number(others)} {'other ' if others < rows else ''}rows"
-        alike = "; ".join(_by_number(one, record)) if one.first == one.second and not several else ""
+        by = [*_by_number(one, record), *_begin_alike(one, record)] if one.first == one.second and not several else []
+        alike = "; ".join(by)
         by_kind.setdefault(said + which + ("; " + alike if alike else ""), []).append(
             f"{one.first + 1} on pass {one.second + 1}" if several else ""
         )
@@ -135,3 +138,17 @@ def _by_number(one: Coupling, record: StepRecord) -> list[str]:
                 found.append(f"of those with {how} {name} {share(parts[0])}, with {other} {share(parts[1])}")
                 break
     return found[:TABLES]
+
+
+def _begin_alike(one: Coupling, record: StepRecord) -> list[str]:
+    """Of rows of tokens that meet one other each, in how many tokens both begin alike, beside rows that do not meet."""
+    ids = record.calls[one.first].ids if one.first < len(record.calls) else None
+    held = None if ids is None or set(one.counts) != {1} else record.host(ids)
+    if held is None or len(held) != one.met.shape[1] or len(held) < FEWEST:
+        return []
+    partners = one.met.int().argmax(1)
+    strangers = (partners + 1 + (torch.tensor(one.asked) == (partners + 1) % len(held)).int()) % len(held)
+    pairs, others = (
+        (held[list(one.asked)] == held[rows]).int().cumprod(1).sum(1).tolist() for rows in (partners, strangers)
+    )
+    return [f"rows that meet begin with {span(pairs)} equal tokens, rows that do not with {span(others)}"]

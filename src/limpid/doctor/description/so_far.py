@@ -24,6 +24,7 @@ from limpid.doctor.description.same_rows import SameRows
 from limpid.doctor.description.scales import Scales
 from limpid.doctor.description.states import States
 from limpid.doctor.description.stretches import Stretches
+from limpid.doctor.description.target_values import TargetValues
 from limpid.doctor.description.tried import Tried
 from limpid.doctor.description.updates import moved_by_rate
 from limpid.doctor.description.words import counted, number
@@ -64,6 +65,7 @@ class SoFar:
     stretches: Stretches = field(default_factory=Stretches)  # of tokens, in the rows so far
     batches: Batches = field(default_factory=Batches)  # of measured numbers
     same_rows: SameRows = field(default_factory=SameRows)  # as the model is given them
+    target_values: TargetValues = field(default_factory=TargetValues)  # of measured numbers
     fits: Fits = field(default_factory=Fits)  # of targets to inputs
     course: Course = field(default_factory=Course)  # of rates, norms and losses
     kept: KeptWeights = field(default_factory=KeptWeights)  # whether weights stay as they were left
@@ -81,6 +83,7 @@ class SoFar:
         self.choices.take(record)
         self.batches.take(record)
         self.same_rows.take(record)
+        self.target_values.take(record)
         self.fits.take(record)
         self.course.take(record)
         self.taught.take(record)
@@ -111,6 +114,7 @@ class SoFar:
             yield f"loss {losses[0]:.4g} at first, {losses[-1]:.4g} now{fifths(losses)}"
         yield from self.batches.told()
         yield from self.same_rows.told(bool(history.rows.count))
+        yield from self.target_values.told()
         yield from self.fits.told()
         for index, rate in sorted(history.group_rates.items())[:6]:
             span = f"{rate.low:.3g}" if rate.low == rate.high else f"between {rate.low:.3g} and {rate.high:.3g}"

@@ -4,29 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from limpid.doctor.description.chance import Chance, chance
-from limpid.doctor.description.columns import Columns, columns
-from limpid.doctor.description.influence import ByDistance, ByPixel, by_distance, by_pixel
+from limpid.doctor.description.chance import chance
+from limpid.doctor.description.columns import columns
+from limpid.doctor.description.influence import by_distance, by_pixel
 from limpid.doctor.description.others import moves
+from limpid.doctor.description.overwritten import overwritten
 from limpid.doctor.description.reach import Reach
-from limpid.doctor.description.reach_back import ReachBack, reach_back
-from limpid.doctor.description.rounding import Rounding, rounding
-from limpid.doctor.description.series import Series, series
+from limpid.doctor.description.reach_back import reach_back
+from limpid.doctor.description.rounding import rounding
+from limpid.doctor.description.series import series
 from limpid.doctor.description.words import number
 
 if TYPE_CHECKING:
     from limpid.doctor.exam import Exam
     from limpid.doctor.finding import Skipped
 
+
+class Told(Protocol):
+    """What a probe has found."""
+
+    def told(self) -> Iterator[str]:
+        """In sentences."""
+
+
 PROBES: dict[str, Callable[[Exam], Iterator[str]]] = {
     "how far back a gradient comes": lambda exam: _told(reach_back(exam)),
     "which outputs an input moves": lambda exam: (one.told() for one in moves(exam)),
-    "columns": lambda exam: _told(columns(exam)), "places of a series": lambda exam: _told(series(exam)),
-    "tokens by distance": lambda exam: _told(by_distance(exam)), "pixels": lambda exam: _told(by_pixel(exam)),
-    "chance in training mode": lambda exam: _told(chance(exam)), "rounding": lambda exam: _told(rounding(exam)),
-}  # fmt: skip
+    "columns": lambda exam: _told(columns(exam)),
+    "places of a series": lambda exam: _told(*series(exam)),
+    "tokens by distance": lambda exam: _told(by_distance(exam)),
+    "pixels": lambda exam: _told(by_pixel(exam)),
+    "writes in place": lambda exam: _told(overwritten(exam)),
+    "chance in training mode": lambda exam: _told(chance(exam)),
+    "rounding": lambda exam: _told(rounding(exam)),
+}
 """In the order in which they are told; what one of them cannot do takes nothing from the others."""
 
 
@@ -64,5 +77,6 @@ def tried(exam: Exam, found: Reach | None, skipped: Skipped) -> Tried:
     return Tried(found, tuple(lines))
 
 
-def _told(one: ByDistance | ByPixel | Chance | Columns | ReachBack | Rounding | Series | None) -> Iterator[str]:
-    yield from () if one is None else one.told()
+def _told(*found: Told | None) -> Iterator[str]:
+    for one in found:
+        yield from () if one is None else one.told()

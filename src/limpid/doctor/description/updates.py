@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from limpid.doctor.update_sample import UpdateSample
     from limpid.doctor.watched import Watched
 
+GAP = 1e-5
+"""Differences of factors of gradients that are rounding."""
 UNTOLD = ("lr", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
 """Settings of a group that schedules keep there, or that stand in another sentence."""
 
@@ -32,6 +34,7 @@ def gradient(watched: Watched, record: StepRecord, history: History) -> Iterator
         if (count := len(list(same)))
     ]
     yield "order of a step: " + ", ".join(order)
+    yield from _between_passes(record)
     norm = "" if record.norm is None else f"norm {record.norm:.3g}"
     if record.clipped_to is not None:
         norm += f", clipped to {record.clipped_to:g}{_not_clipped(watched, record)}"
@@ -60,6 +63,29 @@ def gradient(watched: Watched, record: StepRecord, history: History) -> Iterator
     without = sorted(learned - history.trained)
     if without:
         yield f"no gradient so far: {listed(patterns(without))}"
+
+
+def _between_passes(record: StepRecord) -> Iterator[str]:
+    """What became of the gradients between the backward passes of a step, and whether weights moved there."""
+    factors = [] if record.passes is None else record.passes.factors
+    if record.passes is None or not factors:
+        return
+    kinds = [_gap(one) for one in factors]
+    said = kinds[0] if len(set(kinds)) == 1 else ", ".join(f"after pass {i} {kind}" for i, kind in enumerate(kinds, 1))
+    weights = "weights moved" if record.passes.weights_moved else "weights did not move"
+    yield f"between its {number(len(factors) + 1)} backward passes gradients were {said}; {weights} there"
+
+
+def _gap(factors: torch.Tensor) -> str:
+    known = factors[~factors.isnan()]
+    if not len(known):
+        return "changed"
+    low, high = float(known.min()), float(known.max())
+    if high - low > GAP * max(abs(high), 1.0):
+        return "changed, each tensor's by another factor"
+    names = {0: "cleared", 1: "left as they were"}
+    near = round(high)
+    return names[near] if near in names and abs(high - near) <= GAP else f"multiplied by {high:.3g}"
 
 
 def update(watched: Watched, record: StepRecord, history: History) -> Iterator[str]:
