@@ -43,7 +43,7 @@ def test_ctrl_c_is_answered_in_one_line(capsys: pytest.CaptureFixture[str], monk
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(there: Path) -> None:
-    words = ["train", "corpus", "--name", "stopped", "--max-steps", "100000", *TINY]
+    words = ["train", "corpus", "--name", "stopped", "--max-steps", "100000", "--compile", "off", *TINY]
     running = subprocess.Popen(
         [sys.executable, "-m", "limpid", *words], stdout=subprocess.PIPE, text=True,
         preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a background job ignores it

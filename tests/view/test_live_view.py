@@ -21,7 +21,7 @@ from limpid.view.serving import listen
 
 OPTIONS = (
     "--tokenizer bytes --context-length 16 --d-model 24 --num-layers 2 --num-heads 3 --d-ff 40 --batch-size 3 "
-    "--max-steps 100000 --save-steps 20 --eval-steps 0 --sample-steps 0 --precision fp32 --threads 1 "
+    "--max-steps 100000 --compile off --save-steps 20 --eval-steps 0 --sample-steps 0 --precision fp32 --threads 1 "
     "--schedule constant --learning-rate 0.5"
 )
 """A rate so high that the loss stays level, which the doctor says after some two hundred steps."""
