@@ -49,8 +49,9 @@ def row_targets(record: StepRecord) -> Tensor | None:
     if isinstance(given, Mapping):
         target: Tensor | None = next((given[n] for n in LABEL_NAMES if isinstance(given.get(n), Tensor)), None)
     else:
-        several = isinstance(given, tuple | list) and all(isinstance(one, Tensor) for one in given) and len(given) > 1
-        target = given[-1] if several and given is not None else None
+        held = list(given) if isinstance(given, tuple | list) else []
+        several = len(held) > 1 and all(map(_is_of_tensors, held[:-1]))
+        target = held[-1] if several and isinstance(held[-1], Tensor) else None
     if target is None or target.dtype == torch.bool or not target.ndim:
         return None
     numbers = readable(record, target)
@@ -61,6 +62,13 @@ def row_targets(record: StepRecord) -> Tensor | None:
             if one is target or (one.numel() == target.numel() and _equal(readable(record, one), numbers)):
                 return None
     return numbers
+
+
+def _is_of_tensors(given: Any) -> bool:
+    """Whether it is a tensor, or several as a model takes them."""
+    return isinstance(given, Tensor) or (
+        isinstance(given, tuple | list) and bool(given) and all(isinstance(one, Tensor) for one in given)
+    )
 
 
 def _equal(one: Tensor | None, other: Tensor) -> bool:

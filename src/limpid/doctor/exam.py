@@ -31,6 +31,8 @@ from limpid.doctor.undisturbed import seeded, undisturbed
 from limpid.doctor.watched import Watched
 from limpid.doctor.weights import fresh as looks_fresh
 
+OTHERS = 8
+"""Rows that are looked at for another token."""
 ROWS, POSITIONS = 4, 128
 """Probes use the first rows and positions of the batch: exact properties need no more."""
 
@@ -241,10 +243,15 @@ class Exam(Watched):
         return (first - second).abs().nan_to_num(0.0).amax(-1)
 
     def other_ids(self, ids: Tensor) -> Tensor:
-        """A different token at every position, from those that occur."""
+        """A different token at every position: another row's there, or one from those that occur."""
+        made = ids
+        for row in range(1, min(len(ids), OTHERS)):  # columns may be categories, each with a table of its own
+            made = torch.where(made == ids, ids.roll(row, 0), made)
+        if not bool((made == ids).any()):
+            return made
         vocab = max(int(ids.max()) + 1, 2)
         shifted = ids.roll(1, -1).roll(1, 0)
-        return torch.where(shifted == ids, (ids + 1) % vocab, shifted)
+        return torch.where(made == ids, torch.where(shifted == ids, (ids + 1) % vocab, shifted), made)
 
     @property
     def few_rows(self) -> Call | None:

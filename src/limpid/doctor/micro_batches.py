@@ -134,7 +134,7 @@ def micro_batches(batch: Any) -> list[Micro]:
         if all(_is_array(entry) for entry in batch):
             tensors = [_tensor(entry) for entry in batch]
             same = len(tensors) > 1 and all(is_ids(t) for t in tensors[:2]) and tensors[0].shape == tensors[1].shape
-            if isinstance(batch, tuple) or same or not is_ids(tensors[0]):
+            if isinstance(batch, tuple) or same or not all(is_ids(t) for t in tensors):  # as DataLoader collates them
                 ids = tensors[0] if is_ids(tensors[0]) else None
                 labels = next((t for t in tensors[1:] if t.dtype != torch.bool), None)
                 labels = None if labels is None or labels.is_floating_point() else labels

@@ -78,7 +78,7 @@ class RowHistory:
         numbers: list[int] | None = None,
         measured: list[Tensor] | None = None,
     ) -> None:
-        """A step's token ids (row, position), and which rows of the data they are, where that is known.
+        """A step's token ids (row, position), and which rows of the data they are, or what stands with them in a row.
 
         Without token ids, its rows of measured numbers (row, …), and their class labels. Two rows of the data that read
         the same are two.

@@ -35,6 +35,10 @@ SMALL = 2**20
 """Bytes of a tensor that are copied to the host at every step: a tenth of a millisecond."""
 
 
+CATEGORIES = 8
+"""Whole numbers of a row up to which they may be categories beside measured numbers, and not a text."""
+
+
 @dataclass
 class StepRecord:
     """What happened between two updates."""
@@ -179,6 +183,19 @@ class StepRecord:
         """Which row of the data each row of the token ids is; none where the loop does not say of all of them."""
         numbers = [number for micro in self.micros for number in micro.rows]
         return numbers if len(numbers) == sum(len(ids) for ids in self.token_ids) else []
+
+    @property
+    def beside_categories(self) -> list[int]:
+        """Of rows of a few categories, hashes of the measured numbers that the model is given with them, one a row."""
+        found: list[int] = []
+        for call in self.calls:
+            ids = call.ids
+            beside = [] if ids is None else [x for x in call.tensors.values() if x.ndim == 2 and len(x) == len(ids)]
+            tables = self.on_hosts([x.detach() for x in beside if x.is_floating_point() and not x.requires_grad])
+            if ids is None or ids.shape[1] > CATEGORIES or not tables:
+                return []
+            found += [hash(row.tobytes()) for row in torch.cat([x.float() for x in tables], 1).numpy()]
+        return found if len(found) == sum(len(ids) for ids in self.token_ids) else []
 
     @property
     def is_drawn(self) -> bool:

@@ -121,7 +121,9 @@ class StepRecorder(UpdateRecorder):
                 rows = self.history.rows
                 known = rows.measured and rows.count > 0
                 measured = [] if record.token_ids else record.measured_rows(known)
-                rows.take(record.token_ids, record.class_labels, record.row_numbers, measured)
+                rows.take(
+                    record.token_ids, record.class_labels, record.row_numbers or record.beside_categories, measured
+                )
                 self.history.sample.take(record)
         if record.read and record.updated and Probe.FACTS in self.probes:
             with self.skipped.noting("facts"):
