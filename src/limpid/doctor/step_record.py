@@ -190,9 +190,11 @@ class StepRecord:
         found: list[int] = []
         for call in self.calls:
             ids = call.ids
-            beside = [] if ids is None else [x for x in call.tensors.values() if x.ndim == 2 and len(x) == len(ids)]
-            tables = self.on_hosts([x.detach() for x in beside if x.is_floating_point() and not x.requires_grad])
-            if ids is None or ids.shape[1] > CATEGORIES or not tables:
+            if ids is None or ids.shape[1] > CATEGORIES:
+                return []
+            beside = [x for x in call.tensors.values() if x.ndim == 2 and len(x) == len(ids) and x.is_floating_point()]
+            tables = self.on_hosts([x.detach() for x in beside if not x.requires_grad])
+            if not tables:
                 return []
             found += [hash(row.tobytes()) for row in torch.cat([x.float() for x in tables], 1).numpy()]
         return found if len(found) == sum(len(ids) for ids in self.token_ids) else []
