@@ -66,7 +66,7 @@ def kinds_doubled_in_pairs(run: Run, wrong: bool) -> None:
         return F.mse_loss(m(*inputs), y)
 
     batches = endless(loader(*both_ways(*bonds(800), in_pairs=wrong)))
-    train(run, net, adam(net, 1e-2), lambda: next(batches), loss, 150)
+    train(run, net, adam(net, 3e-3), lambda: next(batches), loss, 150)
 
 
 @slip("r26a-windows-share-their-readings")
@@ -78,7 +78,7 @@ def windows_share_their_readings(run: Run, wrong: bool) -> None:
 
     def windows(readings: np.ndarray[Any, Any], in_place: bool) -> tuple[Tensor, Tensor]:
         out = []
-        for start in range(0, len(readings) - 24, 4):
+        for start in range(0, len(readings) - 24, 10):
             window = readings[start : start + 24]
             if not in_place:
                 window = window.copy()
@@ -91,8 +91,8 @@ def windows_share_their_readings(run: Run, wrong: bool) -> None:
     def loss(m: nn.Module, batch: Any) -> Tensor:
         return F.mse_loss(m(batch[0]), batch[1])
 
-    number_outcome(run, net, windows(meter(1600, apart(1)), False), log=True)
-    fit(run, lit(net, loss, adamw(5e-3)), loader(*windows(meter(2400), wrong)), 140)
+    number_outcome(run, net, windows(meter(4000, apart(1)), False), log=True)
+    fit(run, lit(net, loss, adamw(5e-3)), loader(*windows(meter(6000), wrong)), 140)
 
 
 @slip("r26a-stored-lying-on-their-side")

@@ -29,14 +29,14 @@ def slip(name: str) -> Callable[..., Any]:
 
 
 class Bonded(nn.Module):
-    """Two rounds of messages along edges that have a kind, then the sum over nodes of a number for each.
+    """Two rounds of messages along edges, by a matrix for each kind of edge, then the sum over nodes of a number each.
 
     Nodes are (rows, nodes, columns), edges (rows, 2, edges), from and to, kinds (rows, edges, kinds)."""
 
     def __init__(self, columns: int = 3, kinds: int = 3, width: int = 24) -> None:
         super().__init__()
         self.enter = nn.Linear(columns, width)
-        self.say = nn.ModuleList(mlp(2 * width + kinds, 32, width, act=nn.SiLU) for _ in range(2))
+        self.say = nn.ModuleList(nn.Linear(width, kinds * width) for _ in range(2))
         self.hear = nn.ModuleList(mlp(2 * width, 32, width, act=nn.SiLU) for _ in range(2))
         self.head = mlp(width, 24, 1, act=nn.SiLU)
 
@@ -44,7 +44,7 @@ class Bonded(nn.Module):
         h = self.enter(nodes)
         start, end = (edges[:, i, :, None].expand(-1, -1, h.shape[2]) for i in range(2))
         for say, hear in zip(self.say, self.hear, strict=True):
-            told = say(torch.cat([h.gather(1, start), h.gather(1, end), kinds], 2))
+            told = (say(h.gather(1, start)).unflatten(2, (kinds.shape[2], -1)) * kinds[..., None]).sum(2)
             h = h + hear(torch.cat([h, torch.zeros_like(h).scatter_add(1, end, told)], 2))
         out: Tensor = self.head(h).sum((1, 2))
         return out
@@ -168,21 +168,22 @@ def detector() -> nn.Sequential:
 
 
 def bonds(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(count, 8, 3) nodes, (count, 2, 10) bonds between different nodes, each told once, (count, 10) their kinds 0 to 2, and
-    an energy: the sum over bonds of its kind's stiffness times how far its ends differ in the first column."""
+    """(count, 8, 3) nodes, (count, 2, 10) bonds between different nodes, told once, (count, 10) their kinds 0 to 2,
+    and an energy: the sum over bonds of the kind's strength, -1, 0 or 1, times its ends' first columns added."""
     nodes = torch.randn(count, 8, 3, generator=own)
     first = torch.randint(0, 8, (count, 10), generator=own)
     second = (first + torch.randint(1, 8, (count, 10), generator=own)) % 8
     kind = torch.randint(0, 3, (count, 10), generator=own)
     value = nodes[..., 0]
-    apart_by = (value.gather(1, first) - value.gather(1, second)).abs()
-    energy = (torch.tensor([0.0, 0.5, 2.5])[kind] * apart_by).sum(1)
-    return nodes, torch.stack([first, second], 1), kind, (energy - 11) / 5
+    energy = ((kind - 1) * (value.gather(1, first) + value.gather(1, second))).sum(1)
+    return nodes, torch.stack([first, second], 1), kind, energy / 4
 
 
 def meter(length: int, own: torch.Generator | None = None) -> np.ndarray[Any, Any]:
-    """(length,) readings: a level that wanders, a wave of twelve readings, and chance."""
-    level = 20 + (0.2 * torch.randn(length, generator=own)).cumsum(0)
+    """(length,) readings: a level that wanders around five, a wave of twelve readings, and chance."""
+    level, chance = torch.full((length,), 5.0), 0.25 * torch.randn(length, generator=own)
+    for t in range(1, length):
+        level[t] = 5 + 0.97 * (level[t - 1] - 5) + chance[t]
     wave = (2 * torch.pi * torch.arange(length) / 12).sin()
     return (level + wave + 0.15 * torch.randn(length, generator=own)).numpy()
 
@@ -282,13 +283,13 @@ def chords(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tens
 
 
 def speech(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """(count, 40, 6) features, a frame each 12.5 milliseconds, of half a second of speech; (count, 8) the times in
-    seconds at which sounds begin and (count, 8) which of four each is."""
+    """(count, 40, 6) features, a frame each 12.5 milliseconds, of half a second of speech; (count, 13) the times
+    in seconds at which sounds begin and (count, 13) which of four each is."""
     like = 1.2 * torch.randn(4, 6, generator=apart(seed + 62))
-    lasts = 0.04 + 0.06 * torch.rand(count, 8, generator=own)
+    lasts = 0.04 + 0.06 * torch.rand(count, 13, generator=own)
     begins = lasts.cumsum(1) - lasts[:, :1]
     first = torch.randint(0, 4, (count, 1), generator=own)
-    which = (first + torch.cat([first * 0, torch.randint(1, 4, (count, 7), generator=own)], 1).cumsum(1)) % 4
+    which = (first + torch.cat([first * 0, torch.randint(1, 4, (count, 12), generator=own)], 1).cumsum(1)) % 4
     x = like[sounding(begins, which, torch.arange(40) / 80)]
     return x + 0.8 * torch.randn(x.shape, generator=own), begins, which
 
