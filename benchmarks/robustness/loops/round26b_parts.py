@@ -351,8 +351,8 @@ def heights(count: int, seed: int, own: torch.Generator | None = None) -> tuple[
 
 
 def topics(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """(count, 28) words 1 to 15 and the topic of each; a topic lasts for ten words or so, half of the words are its own
-    and the others any. Rows of 14 to 28 words; behind them 0 and -100."""
+    """(count, 28) words 1 to 15 and the topic of each; a topic lasts for fifteen words or so, half of the words are
+    its own and the others any. Rows of 14 to 28 words; behind them 0 and -100."""
     topic = torch.randint(0, 3, (count, 28), generator=own)
     stays = torch.rand(count, 28, generator=own) < 0.9
     for t in range(1, 28):
