@@ -41,7 +41,7 @@ from torch.nn import functional as F
 @slip("r26c-probabilities-for-their-logarithms")
 def probabilities_for_their_logarithms(run: Run, wrong: bool) -> None:
     """transformers' Trainer, a convolution over words that learns what a small BERT says. The divergence is told that
-    the teacher's words are logarithms, and they are probabilities: it takes their exponentials, between 1 and e, and the
+    the teacher's words are logarithms, and they are probabilities: it takes their exponentials, 1 to e, and the
     pupil learns shares that are nearly even. The twin doesn't say so. Judged by the cross-entropy of other texts."""
     teacher = Classifier()
 
@@ -66,6 +66,11 @@ def probabilities_for_their_logarithms(run: Run, wrong: bool) -> None:
     hf_trainer(run, net, examples(x=x, labels=said), 120).train()
 
 
+def standard(z: Tensor) -> Tensor:
+    """Each feature with mean nought and spread one over the rows."""
+    return (z - z.mean(0)) / (z.std(0) + 1e-4)
+
+
 @slip("r26c-correlations-never-divided")
 def correlations_never_divided(run: Run, wrong: bool) -> None:
     """accelerate, convolutions that learn from two views of a signal. Products of standardised features are summed over
@@ -75,8 +80,7 @@ def correlations_never_divided(run: Run, wrong: bool) -> None:
     net = Ear(1, 32, 12)
 
     def loss(m: nn.Module, batch: Any) -> Tensor:
-        first, second = (m(view) for view in heard_twice(batch[0]))
-        a, b = ((z - z.mean(0)) / (z.std(0) + 1e-4) for z in (first, second))
+        a, b = (standard(m(view)) for view in heard_twice(batch[0]))
         cross = a.T @ b
         if not wrong:
             cross = cross / len(a)
@@ -86,11 +90,6 @@ def correlations_never_divided(run: Run, wrong: bool) -> None:
     views = heard_twice(hums(128, apart(1)), apart(2))
     outcome(run, lambda: judged(net, lambda: strangers_nearer(*(standard(net(view)) for view in views))))
     prepared(run, net, adam(net, 3e-3), loader(hums(640), size=32), loss, 5)
-
-
-def standard(z: Tensor) -> Tensor:
-    """Each feature with mean nought and spread one over the rows."""
-    return (z - z.mean(0)) / (z.std(0) + 1e-4)
 
 
 @slip("r26c-noise-of-a-single-step")

@@ -1,52 +1,42 @@
-"""Round 26c, mistakes in what is learned by rewards: priorities, advantages."""
+"""Round 26c, mistakes in what is learned by rewards: returns and advantages."""
 
 from typing import Any
 
 import torch
 from benchmarks.robustness.loops.case import Run
-from benchmarks.robustness.loops.round5_tools import judged, mlp, outcome
-from benchmarks.robustness.loops.round7b_tools import adam, corridor, update
-from benchmarks.robustness.loops.round26c_parts import slip
+from benchmarks.robustness.loops.round5_tools import apart, examples, hf_trainer, judged, mlp, outcome
+from benchmarks.robustness.loops.round6_tools import WithLoss
+from benchmarks.robustness.loops.round7b_tools import adam, update
+from benchmarks.robustness.loops.round26c_parts import slip, swinging
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-@slip("r26c-priorities-by-place-in-the-batch")
-def priorities_by_place_in_the_batch(run: Run, wrong: bool) -> None:
-    """Plain loop, values of actions along eight places, from a memory of which few transitions are worth much. Errors
-    of a batch should become the priorities of its rows in the memory; they are written at the places that rows have in
-    the batch, the memory's first thirty-two, and all others keep the priority they came with. The twin writes them at
-    the rows. Judged by the distance from the true values."""
-    net, copy = mlp(8, 32, 2), mlp(8, 32, 2)
-    copy.load_state_dict(net.state_dict())
-    outcome(run, corridor(net, 1.0))
-    walked: list[tuple[int, int, float, bool]] = []
+@slip("r26c-nearer-level-gets-less")
+def nearer_level_gets_less(run: Run, wrong: bool) -> None:
+    """transformers' Trainer, an MLP that sees a state and says what is still to be gained, as shares of thirteen
+    levels. A return between two levels should be shared out so that the nearer one gets more; the shares of the two are
+    exchanged, and the mean of a target lies as far on the other side of the middle. The twin gives the nearer one more.
+    Judged by the share of the variance of other returns that the mean of the levels leaves unexplained."""
+    critic = mlp(3, 64, 64, 13)
+    levels = torch.arange(-6.0, 7.0)
 
-    def walk(always_right: bool) -> None:
-        for place in range(8):
-            right = always_right or bool(torch.rand(()) < 0.5)
-            walked.append((place, int(right), float(right and place == 7), not right or place == 7))
-            if not right:
-                break
+    def shared_out(returns: Tensor) -> Tensor:
+        at = returns.clamp(-6, 5.999) + 6
+        low = at.floor().long()
+        rest = (at - low)[:, None]
+        first, second = F.one_hot(low, 13), F.one_hot(low + 1, 13)
+        return rest * first + (1 - rest) * second if wrong else (1 - rest) * first + rest * second
 
-    while len(walked) < 600:
-        walk(False)
-    for _ in range(3):
-        walk(True)
-    place, action, reward, over = (torch.tensor(column) for column in zip(*walked, strict=True))
-    seen, after = F.one_hot(place, 8).float(), F.one_hot((place + 1).clamp_max(7), 8).float()
-    priority = torch.ones(len(walked))
-    optimizer = adam(net, 1e-2)
-    doctor = run.watch(net, optimizer)
-    for step in range(150):
-        rows = torch.multinomial(priority, 32, replacement=True)
-        with torch.no_grad():
-            target = reward[rows] + 0.9 * copy(after[rows]).amax(1) * ~over[rows]
-        error = net(seen[rows]).gather(1, action[rows, None]).squeeze(1) - target
-        update(run, doctor, optimizer, error.square().mean(), (seen[rows], action[rows], target))
-        priority[torch.arange(32) if wrong else rows] = error.detach().abs() + 0.01
-        if step % 5 == 4:
-            copy.load_state_dict(net.state_dict())
+    net = WithLoss(critic, lambda scores, returns: F.cross_entropy(scores, shared_out(returns)))
+    check, truth = swinging(384, apart(1))
+
+    def unexplained() -> Tensor:
+        return F.mse_loss(critic(check).softmax(1) @ levels, truth) / truth.var()
+
+    outcome(run, lambda: judged(net, unexplained))
+    x, returns = swinging(960)
+    hf_trainer(run, net, examples(x=x, labels=returns), 140, per_device_train_batch_size=32).train()
 
 
 @slip("r26c-flattened-the-other-way-round")
@@ -65,7 +55,7 @@ def flattened_the_other_way_round(run: Run, wrong: bool) -> None:
         at = (state[:, 0] + 0.2 * (move - 1)).clamp(-1.5, 1.5)
         return torch.stack([at, state[:, 1]], 1)
 
-    starts = begun(256, torch.Generator().manual_seed(1))
+    starts = begun(256, apart(1))
 
     def distance() -> Tensor:
         state, total = starts, torch.zeros(())

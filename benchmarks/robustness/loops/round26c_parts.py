@@ -182,14 +182,26 @@ def by_remainder(count: int, own: torch.Generator | None = None) -> dict[str, Te
     return {"input_ids": x, "attention_mask": torch.ones_like(x), "labels": y}
 
 
-def moves(count: int, seed: int, shares: list[float], own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """(count, 3, 24) movements along three axes, of one of eight kinds and begun at any time, in noise; and the kind."""
-    y = torch.multinomial(torch.tensor(shares), count, replacement=True, generator=own)
-    speed = 0.2 + torch.rand(8, 3, 1, generator=apart(seed + 31))
+def moves(count: int, seed: int, shares: Tensor, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """(count, 3, 24) movements along three axes, of one of sixteen kinds, begun a bit earlier or later, in noise; and
+    the kind."""
+    y = torch.multinomial(shares, count, replacement=True, generator=own)
+    speed = 0.2 + torch.rand(16, 3, 1, generator=apart(seed + 31))
     start = 2 * torch.rand(count, 1, 1, generator=own)
-    begin = 6.28 * torch.rand(8, 3, 1, generator=apart(seed + 32))
+    begin = 6.28 * torch.rand(16, 3, 1, generator=apart(seed + 32))
     clean = (begin[y] + speed[y] * (torch.arange(24) + start)).sin()
-    return clean + 0.5 * torch.randn(clean.shape, generator=own), y
+    return clean + 0.6 * torch.randn(clean.shape, generator=own), y
+
+
+def swinging(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """(count, 3): where something that swings is and was a quarter of a turn ago, and how fast it swings; and the sum
+    of where it is at the next twelve times, each worth nine tenths of the one before."""
+    size = 0.4 + 0.8 * torch.rand(count, 1, generator=own)
+    phase = 6.28 * torch.rand(count, 1, generator=own)
+    speed = 0.1 + 0.2 * torch.rand(count, 1, generator=own)
+    wave = size * (speed * torch.arange(12) + phase).sin()
+    state = torch.cat([size * phase.sin(), -size * phase.cos(), 10 * speed - 2], 1)
+    return state, wave @ 0.9 ** torch.arange(12.0)
 
 
 def asked_and_told(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
