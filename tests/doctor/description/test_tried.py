@@ -73,7 +73,7 @@ def test_what_is_as_it_was_is_not_told_again() -> None:
     model.gate.data.fill_(1.0)
     doctor, _ = trained(model)
     assert len(lines(doctor)) == 1
-    assert [one for one in doctor.description.of("model") if one.startswith("as tried again on rows of step ")]
+    assert [one for one in doctor.description.of("model") if one.startswith("as tried again in evaluation mode")]
 
 
 def test_to_ask_for_the_page_at_every_step_changes_nothing() -> None:

@@ -53,7 +53,7 @@ class Tried:
     def told(self) -> Iterator[str]:
         """Of the first time."""
         if self.lines:
-            yield "as tried on rows of the first batch, before the first update:"
+            yield "as tried in evaluation mode on rows of the first batch, before the first update:"
             yield from self.lines
 
     def told_again(self, step: int, first: Tried) -> Iterator[str]:
@@ -62,7 +62,8 @@ class Tried:
         lost = len(first.lines) - (len(self.lines) - len(others))
         if others:
             same = "" if lost == len(first.lines) else ", all else as at first"
-            yield f"as tried again on rows of step {number(step)}, with the model as it is now{same}:"
+            how = f"in evaluation mode on rows of step {number(step)}, with the model as it is now{same}"
+            yield f"as tried again {how}:"
             yield from others
         elif self.lines:
             yield f"tried again on rows of step {number(step)}, with the model as it is now: the same"
