@@ -78,10 +78,10 @@ def together(first: Answers, second: Answers, third: Answers) -> Answers:
     """
     said: Answers = {}
     for number, one in first.items():
-        voices = [bool(answers[number]["contradicts"]) for answers in (first, second)]
-        last, sees = third.get(number, {"contradicts": False}), second[number] if voices[1] and not voices[0] else one
-        settled = last if last["contradicts"] and any(voices) else sees
-        said[number] = {**settled, "contradicts": voices[0] if voices[0] == voices[1] else bool(last["contradicts"])}
+        sees = [answer for answer in (one, second[number]) if answer["contradicts"]]
+        agrees = bool(sees) and bool(third[number]["contradicts"])
+        named = third[number] if agrees else [*sees, one][0]
+        said[number] = {**named, "contradicts": len(sees) == 2 or agrees}
     return said
 
 
@@ -134,9 +134,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--judge", action="store_true")
     given = parser.parse_args()
-    needed = [given.folder / one for one in ("key.json", "one/answers.json", "two/answers.json")]
+    twice = any((given.folder / way / "second.json").exists() for way in WAYS)
+    names = ("answers.json", "second.json", "third.json") if twice else ("answers.json",)
+    needed = [given.folder / "key.json", *(given.folder / way / name for way in WAYS for name in names)]
     if given.judge and (lacking := [str(one) for one in needed if not one.exists()]):
-        parser.error(f"there is no {lacking[0]}: --judge counts the answers of two readers, in their folders")
+        who = "two readers of each page and a third" if twice else "two readers"
+        parser.error(f"there is no {lacking[0]}: --judge counts the answers of {who}, in their folders")
     load()
     if given.judge:
         return judge(given.folder)

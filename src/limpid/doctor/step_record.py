@@ -33,8 +33,6 @@ from limpid.doctor.weight_trail import Outside, Start
 
 SMALL = 2**20
 """Bytes of a tensor that are copied to the host at every step: a tenth of a millisecond."""
-
-
 CATEGORIES = 8
 """Whole numbers of a row up to which they may be categories beside measured numbers, and not a text."""
 

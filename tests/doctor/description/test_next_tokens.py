@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import limpid
+from limpid.doctor.description.next_tokens import PARTS, NextTokens
 
 WORDS, ROWS, LENGTH, STEPS = 8, 16, 65, 60
 
@@ -66,6 +67,14 @@ def test_padding_at_the_end_of_rows_counts_for_nothing() -> None:
     ((_, _, without),) = page(batches)
     ((_, _, padded),) = page([F.pad(one, (0, 64)) for one in batches])
     assert padded == pytest.approx(without, rel=0.02)
+
+
+def test_what_is_kept_of_a_long_run_is_bounded() -> None:
+    kept = NextTokens()
+    for _ in range(500):
+        kept._add(np.random.default_rng(0).integers(0, WORDS, (4, 8)))
+    assert len(kept.parts) <= PARTS
+    assert sum(part[0] for part in kept.parts) == 500
 
 
 def test_nothing_is_told_of_more_words_than_tables_are_kept_for() -> None:

@@ -27,7 +27,7 @@ PARTS = 64
 
 @dataclass
 class NextTokens:
-    """Code lengths of each batch by the counts of those before it (MacKay and Peto 1995, eq. 14, one prior weight)."""
+    """Code lengths of each batch by the counts of those before it (MacKay and Peto 1995, with one prior weight)."""
 
     words: int = 0  # entries of an axis of the tables; a power of two
     counts: list[np.ndarray] = field(default_factory=list)  # (context, next), by how many tokens are the context

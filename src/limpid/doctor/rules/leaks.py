@@ -46,7 +46,7 @@ BATCH_LEAKS = Rule(
     source="definition; exact perturbation",
     threshold=f"{ROUNDING}, or {{share:.0%}} of the largest output; a warning for batch norm, a notice for experts "
     "with a capacity; nobody means it of models of language, nor where outputs move by more than {order:g} of the "
-    "largest when all rows move on by one place",
+    "largest when all rows move on by one place, but where rows may be steps of time",
     cost="two forward passes for each of two halves and two modes, before the first step",
     needs=(*NEEDS, Probe.BACKWARD, Probe.LOSS_GRADIENT),
     thresholds={
