@@ -23,6 +23,8 @@ class Mixed(nn.Module):
         self.causal_until, self.steps = causal_until, 0
 
     def forward(self, ids: Tensor) -> Tensor:
+        if self.steps < 0:
+            raise RuntimeError("closed")
         x = self.words(ids)
         past = torch.ones(ids.shape[1], ids.shape[1])
         past = past.tril() if self.steps < self.causal_until else past
@@ -86,3 +88,12 @@ def test_to_ask_for_the_page_at_every_step_changes_nothing() -> None:
         assert model.training
     assert torch.equal(*drawn)
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+
+
+def test_a_model_that_takes_no_rows_any_more_is_said_to() -> None:
+    torch.manual_seed(0)
+    model = Mixed(causal_until=100)
+    doctor, _ = trained(model)
+    model.steps = -1
+    assert "not tried again: the model as it is now takes no such rows" in doctor.description.of("model")
+    assert dict(doctor.skipped) == {}

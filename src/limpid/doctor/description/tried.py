@@ -67,6 +67,8 @@ class Tried:
             yield from others
         elif self.lines:
             yield f"tried again on rows of step {number(step)}, with the model as it is now: the same"
+        elif first.lines:
+            yield "not tried again: the model as it is now takes no such rows"
 
 
 def tried(exam: Exam, found: Reach | None, skipped: Skipped) -> Tried:
