@@ -85,7 +85,7 @@ class BackwardRecorder(PassRecorder):
         self._depth += 1
         if record.read and self._depth == 1 and Probe.PASSES in self.probes and not record.updated:
             record.passes = record.passes or PassGradients(self._trained())
-            record.passes.begins()
+            record.passes.begins(tensor)
 
     def _begun_before(self, loss: Tensor) -> bool:
         """Whether a backward pass of this step began at this very loss, and its gradients are there still."""

@@ -22,6 +22,11 @@ def other_leaves(root: Any, known: Container[int]) -> list[nn.Parameter]:
     return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter) and id(leaf) not in known]
 
 
+def reaches_any(root: Any, known: Container[int]) -> bool:
+    """Whether one of the tensors whose identities are known is a leaf of a loss's graph."""
+    return any(id(getattr(node, "variable", None)) in known for node in _nodes(root))
+
+
 def has_own_backward(root: Any) -> bool:
     """Whether an autograd.Function that is not PyTorch's own stands between a loss and its leaves."""
     kinds = (getattr(type(node), "_forward_cls", None) for node in _nodes(root))

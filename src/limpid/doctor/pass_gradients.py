@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from limpid.doctor.graph_leaves import reaches_any
 from limpid.doctor.weights import sample
 
 TENSORS, ELEMENTS = 16, 64
@@ -36,15 +38,24 @@ class PassGradients:
         self.scaled: float | None = None  # what gradients are multiplied by after the last pass, if known
         self.turned: tuple[float, float] | None = None  # cosine of both and ratio of sizes, where they are not parallel
         self._left: list[Tensor] = []  # gradients after the last pass
+        self._called_with: list[Tensor] = []  # and as the forward pass after it begins
         self._weights: list[Tensor] = []
 
-    def begins(self) -> None:
-        """A backward pass is about to add to the gradients."""
+    def called(self) -> None:
+        """A forward pass begins."""
+        self._called_with = self._gradients() if self._left else []
+
+    def begins(self, loss: Any) -> None:
+        """The backward pass of a loss is about to add to the gradients.
+
+        Where its graph reaches no parameter, they were added to in its forward pass, as recorded kernels do it.
+        """
         weights = [sample(p, ELEMENTS).clone() for p in self.parameters.values()]
         self.scaled, self.used = None, False
         if self._left:
             self.weights_moved |= any(not torch.equal(a, b) for a, b in zip(weights, self._weights, strict=True))
-            self.factors.append(_factors(self._left, self._gradients()))
+            beside = self._called_with and not reaches_any(loss, {id(p) for p in self.parameters.values()})
+            self.factors.append(_factors(self._left, self._called_with if beside else self._gradients()))
         self._weights = weights
 
     def ended(self) -> None:

@@ -189,6 +189,8 @@ class StepRecorder(UpdateRecorder):
         self.judge.called(call)
         record.events.append("forward")
         record.calls.append(call)
+        if record.passes is not None and not record.updated:
+            record.passes.called()
         self.history.so_far.states.called(call, record.sampled)
         self._inside = True
         if Probe.REPLAY in self.probes:
