@@ -1,5 +1,6 @@
 """What every test runs under: the axes that signatures name are checked on each call."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -17,6 +18,12 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # torch.compile else tri
 for number in (signal.SIGHUP, signal.SIGQUIT):  # a suite in the background ignores what its runs are to hear
     signal.signal(number, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected by now stays, and whoever looks through all objects need not pass it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Sized
 
 from torch.utils.data import DataLoader
+
+from limpid.doctor.alive import alive
 
 
 def rows_of_loaders() -> set[int]:
@@ -15,7 +16,7 @@ def rows_of_loaders() -> set[int]:
     A subclass, as accelerate's, is a loader, too.
     """
     found: set[int] = set()
-    for one in [one for one in gc.get_objects() if issubclass(type(one), DataLoader)]:
+    for one in alive(DataLoader):
         data = getattr(one, "dataset", None)
         with contextlib.suppress(Exception):  # a length is the user's own code
             found |= {len(data)} if isinstance(data, Sized) else set()

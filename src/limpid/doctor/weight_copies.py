@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,13 +20,12 @@ if TYPE_CHECKING:
 ELEMENTS = 64
 
 
-def copies_of(model: nn.Module) -> list[nn.Module]:
-    """Modules of its class with tensors of the same names and shapes, of their own; not what torch itself averages."""
+def copies_of(model: nn.Module, modules: Sequence[nn.Module]) -> list[nn.Module]:
+    """Of modules those of its class with tensors of the same names and shapes, of their own; not torch's averages."""
     inside = {id(module) for module in model.modules()}
     shapes = {name: p.shape for name, p in model.named_parameters()}
-    alive = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
-    averaged = {id(one.module) for one in alive if type(one) is AveragedModel}
-    found = [one for one in alive if type(one) is type(model) and id(one) not in inside | averaged]
+    averaged = {id(one.module) for one in modules if type(one) is AveragedModel}
+    found = [one for one in modules if type(one) is type(model) and id(one) not in inside | averaged]
     own = {p.data_ptr() for p in model.parameters()}
     return [
         one

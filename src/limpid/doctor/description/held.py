@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
+from limpid.doctor.alive import alive
 from limpid.doctor.description.words import number
 from limpid.doctor.devices import same_numbers
 from limpid.doctor.weight_copies import copies_of, some_weights
@@ -106,9 +106,10 @@ def found(info: ModelInfo) -> list[Held]:
     core = info.core
     own = list(core.parameters())
     inside = {id(one) for one in info.model.modules()}  # told of below, as a part
-    copies = [one for one in copies_of(core) if id(one) not in inside and _has_a_role(one, own)]
+    modules = alive(nn.Module)
+    copies = [one for one in copies_of(core, modules) if id(one) not in inside and _has_a_role(one, own)]
     models = [Held("another model of its class is held", weakref.ref(one), weakref.ref(core)) for one in copies]
-    averages = [one for one in gc.get_objects() if type(one) is AveragedModel and _alike(one.module, core)]
+    averages = [one for one in modules if isinstance(one, AveragedModel) and _alike(one.module, core)]
     models += [Held("an average of it is held", weakref.ref(one.module), weakref.ref(core)) for one in averages]
     parts = [(name, one) for name, one in info.model.named_modules() if name and any(True for _ in one.parameters())]
     trained = [(name, one) for name, one in parts if all(p.requires_grad for p in one.parameters())]

@@ -111,11 +111,14 @@ def parameters_alone(watched: Watched, record: StepRecord, history: History) -> 
 
 def _copies(watched: Watched) -> list[WeightCopy]:
     """Those that no optimizer trains."""
+    from torch import nn
+
+    from limpid.doctor.alive import alive
     from limpid.doctor.other_optimizers import held_by, other_optimizers
     from limpid.doctor.weight_copies import WeightCopy, copies_of
 
     model = watched.info.model
-    found = copies_of(model)
+    found = copies_of(model, alive(nn.Module))
     held = held_by(other_optimizers(())) if found else set()
     return [WeightCopy.of(one, model) for one in found if not any(id(p) in held for p in one.parameters())]
 
