@@ -331,9 +331,9 @@ def slope(exam: Exam) -> Iterator[Finding]:
 @on_step(GRADIENT_EXPLODES)
 def explodes(watched: Watched, record: StepRecord, history: History) -> Iterator[Finding]:
     if record.true_norm and not history.rate_was_raised:
-        lowest = history.loss_went_below_zero or _at_its_lowest(history.losses_and(record))
-        found = _explodes(history.norms, record.number, "gradient", "steps")
-        yield from (replace(one, meant=SHARPER) if lowest else one for one in found)
+        for found in _explodes(history.norms, record.number, "gradient", "steps"):
+            lowest = history.loss_went_below_zero or _at_its_lowest(history.losses_and(record))
+            yield replace(found, meant=SHARPER) if lowest else found
 
 
 def _at_its_lowest(losses: Sequence[float]) -> bool:
