@@ -8,7 +8,7 @@ and of some operations it has no second derivative at all. Both are written out 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -182,7 +182,13 @@ def functions(operation: Any, results: list[Tensor | None]) -> list[Callable[...
         return [RULES[name]]
     if torch.Tag.nondeterministic_seeded in operation.tags:
         return []  # would draw again
-    return [operation, *torch._decomp.get_decompositions([operation]).values()]
+    return [operation, *_made_of(operation)]
+
+
+@cache  # PyTorch walks through all of its operations for each
+def _made_of(operation: Any) -> tuple[Callable[..., Any], ...]:
+    """What PyTorch says that an operation is made of."""
+    return tuple(torch._decomp.get_decompositions([operation]).values())
 
 
 def _dropout(input: Tensor, p: float, train: bool | None, *, mask: Tensor) -> tuple[Tensor, Tensor]:
