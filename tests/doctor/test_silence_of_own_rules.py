@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,6 +39,59 @@ def test_a_rate_of_0_stops_no_rule_that_asks_for_none(rule: Any, found: list[str
             optimizer.step()
             doctor.step(loss, given)
     assert [one.rule for one in doctor.findings if one.rule == "learning-rate-zero"] == found
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        (partial(torch.optim.Adam, amsgrad=True), []),
+        (torch.optim.RMSprop, []),
+        (torch.optim.NAdam, []),
+        (torch.optim.SGD, ["learning-rate-too-low"]),
+    ],
+)
+def test_a_small_gradient_is_a_small_step_only_where_the_rule_takes_it_as_it_is(rule: Any, found: list[str]) -> None:
+    torch.manual_seed(0)
+    model = net(6, 16, 1)
+    optimizer = rule(model.parameters(), lr=1e-2)
+    with limpid.watch(model, optimizer, say=False, rules=["learning-rate-too-low"]) as doctor:
+        for _ in range(40):
+            given = table()
+            loss = 1e-6 * squared(model, given)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            doctor.step(loss, given)
+    assert [one.rule for one in doctor.findings] == found
+
+
+class ByScores(torch.optim.SGD):
+    """Makes its gradients in the step, from a pass that it asks for; `forgets` leaves that out."""
+
+    forgets = False
+
+    def step(self, scores: Any, loss_of: Any) -> Tensor:  # type: ignore[override]
+        loss: Tensor = loss_of(scores())
+        if not self.forgets:
+            own = self.param_groups[0]["params"]
+            for parameter, gradient in zip(own, torch.autograd.grad(loss, own), strict=True):
+                parameter.grad = gradient
+        super().step()
+        return loss.detach()
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_rule_that_makes_its_gradients_is_given_none(forgets: bool) -> None:
+    torch.manual_seed(0)
+    model = net(6, 16, 1)
+    optimizer = ByScores(model.parameters(), lr=1e-2)
+    optimizer.forgets = forgets
+    with limpid.watch(model, optimizer, say=False, rules=["gradient-cut"]) as doctor:
+        for _ in range(30):
+            given = x, y = table()
+            loss = optimizer.step(lambda x=x: model(x), lambda scores, y=y: F.mse_loss(scores[:, 0], y))
+            doctor.step(loss, given)
+    assert [one.rule for one in doctor.findings] == (["gradient-cut"] if forgets else [])
 
 
 class Governed(nn.Module):

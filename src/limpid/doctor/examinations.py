@@ -14,6 +14,7 @@ from limpid.doctor.exam import Exam, Function, examine
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.history import History
 from limpid.doctor.loss_gradient import LossGradient
+from limpid.doctor.own_updates import own_rule
 from limpid.doctor.rule import Probe, Rule, functions
 from limpid.doctor.rules.labels import copies, own_token
 from limpid.doctor.step_record import StepRecord
@@ -103,6 +104,8 @@ class Examinations:
         known = [norm for norm in norms.values() if norm is not None]
         if known and not any(known):  # a loss that is level here shows nothing of what lies behind it
             return
+        if not known and "backward" not in record.events and own_rule(self.watched):
+            return  # an update that makes its gradients itself
         self.without_backward = False
         gradients = _in_order(record)
         exam = self.exam(call=record.calls[0].detached(), seen_norms=norms, seen_loss_gradients=gradients)

@@ -34,7 +34,7 @@ class UpdateSample:
     rounded: list[bool] = field(default_factory=list)  # whether rounding makes of most changes none, or a spacing
     lost: list[float] = field(default_factory=list)  # share of elements with an update that left them as they were
     still: list[bool] = field(default_factory=list)  # nothing moved although there is a gradient
-    step: list[float] = field(default_factory=list)  # RMS of rate times gradient, which SGD subtracts; 0 for others
+    step: list[float] = field(default_factory=list)  # RMS of rate times gradient, which SGD subtracts; 0 for Adam
     slopes: list[bool] = field(default_factory=list)  # whether any entry of the gradient is other than 0
     moves: list[bool] = field(default_factory=list)  # whether there is anything to subtract
     eps_share: list[float] = field(default_factory=list)  # median ε/(√v̂ + ε) where v̂ > 0; nan if unknown
@@ -170,14 +170,15 @@ def moments(
 ) -> tuple[Tensor, Tensor] | None:
     """m̂ and √v̂ as they are after the update, of the elements that `pick` takes; None where the rule is not Adam's."""
     state = optimizer.state.get(parameter, {})
-    if not {"exp_avg", "exp_avg_sq"} <= state.keys() or not {"betas", "eps"} <= group.keys() or group.get("amsgrad"):
+    if not {"exp_avg", "exp_avg_sq"} <= state.keys() or not {"betas", "eps"} <= group.keys():
         return None
-    if state["exp_avg"].shape != parameter.shape or state["exp_avg_sq"].shape != parameter.shape:
+    square = state.get("max_exp_avg_sq") if group.get("amsgrad") else state["exp_avg_sq"]  # AMSGrad: Reddi et al. 2018
+    if square is None or state["exp_avg"].shape != parameter.shape or square.shape != parameter.shape:
         return None
     count = float(state.get("step", 1))
     beta1, beta2 = (float(b) for b in group["betas"])
     mean = pick(state["exp_avg"]).float() / (1 - beta1**count)
-    return mean, (pick(state["exp_avg_sq"]).float() / (1 - beta2**count)).sqrt()
+    return mean, (pick(square).float() / (1 - beta2**count)).sqrt()
 
 
 def decoupled(optimizer: Any, group: dict[str, Any]) -> bool:

@@ -249,8 +249,11 @@ def next_to_nothing(watched: Watched, record: StepRecord, history: History) -> I
     recent = [update for _, update in history.updates[-int(rule["samples"]) :]]
     if record.judged_update is None or len(recent) < rule["samples"] or any(max(u.rates) == 0 for u in recent):
         return
-    wanted = [
-        max(u.predicted[i], u.step[i]) / u.weight[i] for u in recent for i in u.matrices() if u.weight[i] and u.moves[i]
+    wanted = [  # or made, where the rule is none whose formula is known
+        max(u.predicted[i], u.step[i], u.change[i]) / u.weight[i]
+        for u in recent
+        for i in u.matrices()
+        if u.weight[i] and u.moves[i]
     ]
     if not wanted:
         return
