@@ -284,7 +284,7 @@ def with_holes(far: Tensor) -> Tensor:
 
 def pages(count: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
     """Noisy grey pictures of 16 by 16 of a page with one block of print, and its middle across, its middle down from
-    the top, its width and its height, as shares of the page. Blocks are a little darker at their upper edge."""
+    the top, its width and its height, as shares of the page. Blocks are brighter at their upper edge."""
     x, boxes = 0.3 * torch.randn(count, 1, 16, 16, generator=own), torch.zeros(count, 4)
     for row in range(count):
         high, wide = torch.randint(3, 8, (2,), generator=own).tolist()
