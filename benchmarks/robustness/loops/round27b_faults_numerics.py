@@ -66,9 +66,9 @@ def a_fiftieth_for_the_mean(run: Run, wrong: bool) -> None:
 
 @slip("r27b-the-nought-is-counted-too")
 def the_nought_is_counted_too(run: Run, wrong: bool) -> None:
-    """Lightning, a network that gives each review a mark, and a book the mean of its reviews' marks. The mean is written
-    over noughts, and scatter_reduce counts these as one mark more: a book with one review gets half of its mark. The
-    twin leaves them out. Judged by the unexplained share of other books' marks."""
+    """Lightning, a network that gives each review a mark, and a book the mean of its reviews' marks. The mean is
+    written over noughts, and scatter_reduce counts these as one mark more: a book with one review gets half of its
+    mark. The twin leaves them out. Judged by the unexplained share of other books' marks."""
     net = Reviews(from_nought=wrong)
 
     def laid(x: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,8 +91,8 @@ def the_nought_is_counted_too(run: Run, wrong: bool) -> None:
 
 @slip("r27b-a-quarter-of-the-map")
 def a_quarter_of_the_map(run: Run, wrong: bool) -> None:
-    """accelerate, convolutions over maps, read at points. Points are shares of the map's width and height from nought to
-    one, and grid_sample takes them from minus one to one: all points are read in the lower right quarter. The twin
+    """accelerate, convolutions over maps, read at points. Points are shares of the map's width and height from nought
+    to one, and grid_sample takes them from minus one to one: all points are read in the lower right quarter. The twin
     stretches them. Judged by the unexplained share of what other maps say at other points."""
     net = Stations(stretched=not wrong)
     maps, points, y = weather_maps(256, apart(1))

@@ -204,8 +204,8 @@ class Films(nn.Module):
 
 
 class Standardised(nn.Module):
-    """A network behind the mean and the spread of all rows that it was shown, merged piece by piece. `between` adds what
-    the pieces' means differ by."""
+    """A network behind the mean and the spread of all rows that it was shown, merged piece by piece. `between` adds
+    what the pieces' means differ by."""
 
     def __init__(self, net: nn.Module, columns: int, between: bool) -> None:
         super().__init__()
@@ -379,8 +379,8 @@ def weather_maps(count: int, own: torch.Generator | None = None) -> tuple[Tensor
 
 
 def clouds(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """(count, 10, 6) points of clouds half as large to twice and a half as large as usual, the same seen by another instrument, in noise and another order, and for each of the first
-    its place among the second."""
+    """(count, 10, 6) points of clouds, small and large, the same seen by another instrument, in noise and another order,
+    and for each of the first its place among the second."""
     turn = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(seed + 27)))[0]
     a = (0.5 + 2 * torch.rand(count, 1, 1, generator=own)) * torch.randn(count, 10, 6, generator=own)
     seen = (a @ turn).asinh() + 0.3 * torch.randn(count, 10, 6, generator=own)
