@@ -379,8 +379,8 @@ def weather_maps(count: int, own: torch.Generator | None = None) -> tuple[Tensor
 
 
 def clouds(count: int, seed: int, own: torch.Generator | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """(count, 10, 6) points of clouds, small and large, the same seen by another instrument, in noise and another order,
-    and for each of the first its place among the second."""
+    """(count, 10, 6) points of clouds, small and large, the same seen by another instrument, in noise and in another
+    order, and for each of the first its place among the second."""
     turn = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(seed + 27)))[0]
     a = (0.5 + 2 * torch.rand(count, 1, 1, generator=own)) * torch.randn(count, 10, 6, generator=own)
     seen = (a @ turn).asinh() + 0.3 * torch.randn(count, 10, 6, generator=own)
