@@ -46,29 +46,31 @@ def corners(said: Tensor) -> Tensor:
 
 
 def shared(a: Tensor, b: Tensor, limited: bool = True) -> tuple[Tensor, Tensor]:
-    """For each row how much of two boxes' union they share, and the union."""
+    """For each row the area that two boxes share, and the sum of their areas."""
     sides = torch.minimum(a[:, 2:], b[:, 2:]) - torch.maximum(a[:, :2], b[:, :2])
     both = (sides.clamp_min(0) if limited else sides).prod(1)
-    union = (a[:, 2:] - a[:, :2]).prod(1) + (b[:, 2:] - b[:, :2]).prod(1) - both
-    return both / union.clamp_min(1e-6), union
+    return both, (a[:, 2:] - a[:, :2]).prod(1) + (b[:, 2:] - b[:, :2]).prod(1)
 
 
 @slip("r27c-apart-both-ways-is-together")
 def apart_both_ways_is_together(run: Run, wrong: bool) -> None:
-    """Lightning, a CNN that finds a box by the generalised overlap. The two sides of what boxes share are not limited
-    to nought before they are multiplied: boxes that are apart both across and down share minus times minus, and the
-    farther the more. The twin limits them. Judged by the true overlap in other pictures."""
+    """Lightning, a CNN that finds a box by its overlap and by distances of corners. The two sides of what boxes share
+    are not limited to nought before they are multiplied: boxes that are apart both across and down share minus times
+    minus, and the farther the more. The twin limits them. Judged by the true overlap in other pictures."""
     net = locator()
 
     def loss(m: nn.Module, batch: Any) -> Tensor:
         x, y = batch
         said = corners(m(x))
-        share, union = shared(said, y, limited=not wrong)
-        hull = (torch.maximum(said[:, 2:], y[:, 2:]) - torch.minimum(said[:, :2], y[:, :2])).prod(1)
-        return (1 - share + (hull - union) / hull).mean()
+        both, areas = shared(said, y, limited=not wrong)
+        return (1 - 2 * both / areas + (said - y).abs().sum(1)).mean()
+
+    def missed(said: Tensor, y: Tensor) -> Tensor:
+        both, areas = shared(said, y)
+        return 1 - (both / (areas - both)).mean()
 
     x, y = boxes(384, apart(1))
-    outcome(run, lambda: judged(net, lambda: 1 - shared(corners(net(x)), y)[0].mean()))
+    outcome(run, lambda: judged(net, lambda: missed(corners(net(x)), y)))
     fit(run, lit(net, loss, lambda m: adam(m, 3e-3)), loader(*boxes(640), size=32), 120)
 
 
