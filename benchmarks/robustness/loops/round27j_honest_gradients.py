@@ -356,7 +356,7 @@ def what_counts_as_wrong_is_learned(run: Run) -> None:
     optimizer = torch.optim.Adam(judge.parameters(), lr=3e-3)
     doctor = run.watch(judge, optimizer)
     for _ in range(120):
-        batch = [curves() for _ in range(3)]
+        batch = [curves() for _ in range(2)]
         loss = torch.stack([after(x, y) for x, y in batch]).mean()
         optimizer.zero_grad()
         loss.backward()

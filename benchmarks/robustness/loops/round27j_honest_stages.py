@@ -168,7 +168,7 @@ def goes_where_it_learns_most(run: Run) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     doctor = run.watch(model, optimizer)
     gains = torch.zeros(5)
-    for _ in range(160):
+    for _ in range(140):
         arm = int(torch.multinomial(0.9 * (gains.abs() / 0.05).softmax(0) + 0.1 / 5, 1))
         batch = words(arm + 1, 32)
         optimizer.zero_grad()

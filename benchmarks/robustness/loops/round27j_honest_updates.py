@@ -195,7 +195,7 @@ def draws_half_along_slopes_of_a_rough_model(run: Run) -> None:
     doctor = run.watch(model, optimizer)
     size = sum(p.numel() for p in model.parameters())
     rough: list[Tensor] = []
-    for _ in range(160):
+    for _ in range(130):
         batch = starts(64)
         slopes = torch.autograd.grad(valve(model, *batch, 4, False), list(model.parameters()))
         rough = [*rough[-2:], torch.cat([s.flatten() for s in slopes])]
