@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -124,7 +125,7 @@ class StepRecord:
     # the update
     rates: list[float] = field(default_factory=list)  # of the groups of the optimizer that stepped last
     group_rates: dict[int, float] = field(default_factory=dict)  # of all groups, as `Watched.groups` numbers them
-    update: UpdateSample | None = None
+    updates_by: list[tuple[Any, UpdateSample]] = field(default_factory=list)  # optimizers, and what each did
     has_gradient: set[int] = field(default_factory=set)  # parameters, at the update, on sampled steps
     idle: set[int] = field(default_factory=set)  # optimizers that never stepped, with gradients of their own
     kept: set[int] = field(default_factory=set)  # those of them that had gradients before the backward pass
@@ -224,8 +225,9 @@ class StepRecord:
 
     @property
     def judged_update(self) -> UpdateSample | None:
-        """The update, where there is one to judge."""
-        return self.update if self.update is not None and self.update.names and not self.skipped else None
+        """The update, of all optimizers that made a part of it, where there is one to judge."""
+        parts = [update for _, update in self.updates_by if update.names and not self.skipped]
+        return functools.reduce(UpdateSample.beside, parts) if parts else None
 
     @property
     def scale_of_loss(self) -> float:

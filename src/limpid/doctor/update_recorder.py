@@ -115,7 +115,8 @@ class UpdateRecorder(BackwardRecorder):
         taken, self._taken = self._taken, []
         for its, before in taken:
             if its is optimizer:
-                record.update = update_sample.after(before, its)
+                made = update_sample.after(before, its)
+                record.updates_by = [*(one for one in record.updates_by if one[0] is not its), (its, made)]
             else:
                 self._taken.append((its, before))
         record.updated = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -19,6 +19,23 @@ TENSORS, ELEMENTS = 96, 512
 HALVES = (torch.float16, torch.bfloat16)
 NEARLY_HALF = 0.45
 """Spacings: a change below half of one is lost to the nearest; a tenth is left for what moments in bfloat16 tell."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """Sums over samples that add up, for the cosine of two vectors."""
+
+    product: float = 0.0
+    one: float = 0.0  # squares
+    other: float = 0.0
+
+    def __add__(self, added: Product) -> Product:
+        return Product(self.product + added.product, self.one + added.one, self.other + added.other)
+
+    @property
+    def cosine(self) -> float | None:
+        """None where one of them is nothing."""
+        return self.product / (self.one * self.other) ** 0.5 if self.one and self.other else None
 
 
 @dataclass
@@ -41,10 +58,29 @@ class UpdateSample:
     root_v: list[float] = field(default_factory=list)  # median √v̂ there
     rates: list[float] = field(default_factory=list)
     start: list[Tensor] = field(default_factory=list)  # the samples before the change
-    cosine: float = 0.0  # of gradient and change, over all samples
-    cosine_of_mean: float | None = None  # of the mean gradient that the optimizer keeps and the change
+    with_gradient: Product = field(default_factory=lambda: Product())  # the change, over all samples
+    with_mean: Product = field(default_factory=lambda: Product())  # and with the mean gradient that an optimizer keeps
     against: int = 0  # elements of narrow formats that moved where rounding to the nearest leaves them
     spacings: float = 0.0  # of such elements the change over the spacing of their format: nine in ten are below it
+
+    @property
+    def cosine(self) -> float:
+        """Of gradient and change; 0 where one of them is nothing."""
+        return self.with_gradient.cosine or 0.0
+
+    @property
+    def cosine_of_mean(self) -> float | None:
+        """Of the mean gradient that the optimizer keeps and the change; None where it keeps none."""
+        return self.with_mean.cosine
+
+    def beside(self, other: UpdateSample) -> UpdateSample:
+        """This update and another of the same step, by an optimizer that holds other tensors."""
+        both = UpdateSample(against=self.against + other.against, spacings=max(self.spacings, other.spacings))
+        for one in fields(UpdateSample):
+            ours, theirs = getattr(self, one.name), getattr(other, one.name)
+            if isinstance(ours, list | Product):
+                setattr(both, one.name, ours + theirs)
+        return both
 
     def matrices(self) -> list[int]:
         return [i for i, dims in enumerate(self.dims) if dims >= 2]
@@ -101,8 +137,7 @@ def _picked(taken: Before, optimizer: Any) -> Pick:
 def after(taken: Before, optimizer: Any) -> UpdateSample:
     """Compare with what is there now."""
     update = UpdateSample()
-    dot = length = moved = 0.0
-    along: list[Tensor] = []  # dot product of change and mean gradient, of each tensor that has one
+    along: list[Tensor] = []  # dot product of change and mean gradient, and their squares, of each that has one
     pick = _picked(taken, optimizer)
     for name, parameter, group, w, g in taken.entries:
         now = pick(parameter)
@@ -137,17 +172,13 @@ def after(taken: Before, optimizer: Any) -> UpdateSample:
         update.eps_share.append(eps_share)
         update.root_v.append(root)
         update.rates.append(rate_of(group))
-        dot += float((delta * slope).sum())
-        length += float(slope.pow(2).sum())
-        moved += float(delta.pow(2).sum())
+        sums = (delta * slope).sum(), slope.pow(2).sum(), delta.pow(2).sum()
+        update.with_gradient += Product(*map(float, sums))
         mean = _mean_gradient(optimizer, parameter, group, pick)
         if mean is not None:
             along.append(torch.stack([(delta * mean).sum(), delta.pow(2).sum(), mean.pow(2).sum()]))
     if along:
-        product, changes, means = torch.stack(along).sum(0).tolist()
-        update.cosine_of_mean = product / max(changes * means, 1e-60) ** 0.5
-    if length and moved:
-        update.cosine = dot / (length * moved) ** 0.5
+        update.with_mean = Product(*torch.stack(along).sum(0).tolist())
     return update
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -112,6 +113,30 @@ def test_how_far_weights_move_for_their_rate() -> None:
     loop = Loop()
     loop.optimizer = torch.optim.Adam(loop.model.parameters(), lr=1e-3)  # its first step is the gradient's sign
     assert "1 times in the first update" in "\n".join(loop.run().of("update"))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_an_update_that_two_optimizers_make(frozen: bool) -> None:
+    """Of tables by the first, of the rest by the second; or nothing of the tables at all."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(12, 8), nn.Linear(8, 12))
+    parts = [torch.optim.Adam(model[0].parameters(), lr=2e-2), torch.optim.Adam(model[1].parameters(), lr=1e-3)]
+    with limpid.watch(model, parts, say=False) as doctor:
+        for _ in range(3):
+            ids = torch.randint(0, 12, (64,))
+            loss = F.cross_entropy(model[1](model[0](ids).detach() if frozen else model[0](ids)), (ids + 1) % 12)
+            for one in parts:
+                one.zero_grad()
+            loss.backward()
+            for one in parts:
+                one.step()
+            doctor.step(loss, ids)
+    assert doctor.description is not None
+    told = ["\n".join(doctor.description.of(section)) for section in ("gradient", "update")]
+    assert ("no gradient so far: 0.weight" in told[0]) is frozen  # of two layers by its number
+    moved = dict(re.findall(r"group (\d): .*; its tensors move by (\S+) of their size", told[1]))
+    assert set(moved) == ({"1"} if frozen else {"0", "1"})
+    assert (f"most 0.weight ({moved.get('0')})" in told[1]) is not frozen
 
 
 def test_weights_that_something_else_changes() -> None:

@@ -117,10 +117,10 @@ def _few(entries: Entries) -> Iterator[str]:
     if zeros:
         least, most = share(min(zeros.values())), share(max(zeros.values()))
         some = least if least == most else f"{least} to {most}"
-        yield f"exactly 0 now: {some} of the entries of {listed(patterns(zeros))}"
+        yield f"exactly 0 now: {some} of the entries of {listed(patterns(zeros, entries.names))}"
     if different:
         counts = span(list(different.values()))
-        names = listed(patterns(different))
+        names = listed(patterns(different, entries.names))
         yield f"{names} hold {counts} different numbers beside 0 now, of {number(CLOSER)} entries or fewer"
 
 

@@ -93,7 +93,7 @@ class OutsideChanges:
         for key, group in self.groups.items():
             names = [entries.names[i] for i in key]
             frozen = sum(not entries.tensors[i].requires_grad for i in key)
-            which = "all tensors" if len(key) == len(entries.names) else listed(patterns(names), 6)
+            which = "all tensors" if len(key) == len(entries.names) else listed(patterns(names, entries.names), 6)
             how = f", {'frozen' if frozen == len(key) else f'{number(frozen)} of them frozen'}" if frozen else ""
             yield (
                 f"changed by something else than the update: {which} ({number(len(key))} of "

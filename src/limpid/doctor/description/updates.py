@@ -62,7 +62,7 @@ def gradient(watched: Watched, record: StepRecord, history: History) -> Iterator
     learned = {name for name, p in watched.info.parameters.items() if p.requires_grad}
     without = sorted(learned - history.trained)
     if without:
-        yield f"no gradient so far: {listed(patterns(without))}"
+        yield f"no gradient so far: {listed(patterns(without, learned))}"
 
 
 def _between_passes(record: StepRecord) -> Iterator[str]:
@@ -96,7 +96,7 @@ def update(watched: Watched, record: StepRecord, history: History) -> Iterator[s
         said = ", ".join(f"{name} {_shown(value)}" for name, value in shared.items() if value not in (False, None))
         yield f"{type(optimizer).__name__}: {said}"
         for group in optimizer.param_groups:
-            moved = _moved_by_group(watched, group, record.judged_update) if len(optimizer.param_groups) > 1 else ""
+            moved = _moved_by_group(watched, group, record.judged_update) if len(watched.groups) > 1 else ""
             yield f"group {index}: {_group(watched, group, shared, record.group_rates.get(index))}{moved}"
             index += 1
     if record.judged_update is not None:
@@ -116,7 +116,8 @@ def _group(watched: Watched, group: dict[str, Any], shared: dict[str, Any], rate
     own = [f"{k} {_shown(v)}" for k, v in settings(group) if k not in UNTOLD and v != shared.get(k)]
     at = f", rate {rate:.3g}" if rate is not None else ""
     names, held_by_all = watched.info.names, {id(p) for p in parameters}
-    named = listed(patterns(names.get(id(p), "of another model") for p in parameters), 5)
+    called = [names.get(id(p), "of another model") for p in parameters]
+    named = listed(patterns(called, watched.info.parameters), 5)
     if held_by_all == {id(p) for p in watched.info.parameters.values() if p.requires_grad}:
         named = "all that learns"
     return f"{held}, {number(size)} numbers{at}{', ' + ', '.join(own) if own else ''}: {named}"

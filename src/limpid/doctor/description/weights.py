@@ -43,11 +43,11 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
     if len(trained) < len(named):
         frozen = [name for name in named if name not in trained]
         fewer, what = (trained, "trained") if len(trained) <= len(frozen) else (frozen, "frozen")
-        yield f"{what}: {listed(patterns(fewer), 8)}"
+        yield f"{what}: {listed(patterns(fewer, named), 8)}"
     stepped = {id(p) for p in watched.held}
     outside = [name for name, p in trained.items() if id(p) not in stepped | watched.masters]
     if outside and watched.optimizers:
-        yield f"in no optimizer, though they require a gradient: {listed(patterns(outside))}"
+        yield f"in no optimizer, though they require a gradient: {listed(patterns(outside, named))}"
     formats = sorted({format_of(p.dtype) for p in named.values()})
     around = sorted({format_of(one) for one in record.autocast if one is not None})
     yield f"weights in {', '.join(formats)}; autocast {', '.join(around) or 'off'}"

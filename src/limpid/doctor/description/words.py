@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+NAMED = 3
+"""Names of a kind that are told one by one."""
+
 
 def number(count: int) -> str:
     """A whole number with its thousands apart."""
@@ -33,9 +36,31 @@ def listed(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + more
 
 
-def patterns(names: Iterable[str]) -> list[str]:
-    """Names with a * for the number of a layer, each once."""
-    return list(dict.fromkeys(".".join("*" if part.isdigit() else part for part in n.split(".")) for n in names))
+def patterns(names: Iterable[str], among: Iterable[str] = ()) -> list[str]:
+    """Names with a * for the number of a layer, each once.
+
+    among    the names that there are: where some of a kind are meant, up to three are told by name, of more how many
+    """
+    kinds, there = (by_kind(some) for some in (names, among))
+    told = []
+    for kind, same in kinds.items():
+        of = len(there.get(kind, same))
+        if len(same) == of or kind == same[0]:
+            told.append(kind)
+        elif len(same) <= NAMED:
+            told += same
+        else:
+            told.append(f"{kind} ({number(len(same))} of {number(of)})")
+    return told
+
+
+def by_kind(names: Iterable[str]) -> dict[str, list[str]]:
+    """Names by what they are with a * for each number."""
+    kinds: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        kind = ".".join("*" if part.isdigit() else part for part in name.split("."))
+        kinds.setdefault(kind, []).append(name)
+    return kinds
 
 
 def span(values: Sequence[int]) -> str:

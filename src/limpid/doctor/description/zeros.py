@@ -47,14 +47,14 @@ class Zeros:
         if self.share > ZERO:
             yield f"{share(self.share)} of the gradient's entries are exactly 0, tables left out"
         if self.few_sizes:
-            names, sizes = listed(patterns(self.few_sizes)), sorted(set(self.few_sizes.values()))
+            names, sizes = listed(patterns(self.few_sizes, info.parameters)), sorted(set(self.few_sizes.values()))
             matrices = counted(len(self.few_sizes), "matrix", "matrices")
             which = "one size" if sizes == [1] else f"{span(sizes)} sizes"
             yield f"entries of the gradients of {names} ({matrices}) have {which}, zeros left out"
         if self.rounding:
             least = min(self.rounding.values())
             which = "all rows" if least == 1 else f"{share(least)} or more of the rows"
-            names = listed(patterns(self.rounding))
+            names = listed(patterns(self.rounding, info.parameters))
             yield f"{which} of {names} have next to no gradient, as rounding leaves of nothing"
         yield from self.lines
         of_tokens = None if info.embedding is None else info.names.get(id(info.embedding[1]))

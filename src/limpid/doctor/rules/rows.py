@@ -164,13 +164,14 @@ def _same_batch(rows: RowHistory) -> Repeat | None:
 def _too_soon(rows: RowHistory) -> Repeat | None:
     if len(rows.gaps) < 64 or rows.known_before <= 8 * len(rows.hashes):
         return None
-    gap, distinct = median(rows.gaps), rows.distinct
+    distinct = rows.distinct
     share = distinct / rows.count
-    if median(rows.epochs) >= BATCH_REPEATS["epoch"] or share >= BATCH_REPEATS["share"]:
+    if share >= BATCH_REPEATS["share"] or median(rows.epochs) >= BATCH_REPEATS["epoch"]:
         return None
     if (times := rows.echoes) is not None:
         echoed = f"each batch is learned from in {times} steps on end, and then no more"
         return Repeat(echoed, 0.5, times, distinct, "notice")
+    gap = median(rows.gaps)
     says = f"only {distinct:,} of {rows.count:,} rows served are different, and they come back after {gap:,.0f} rows, "
     return Repeat(f"{says}long before an epoch", 0.9, share, distinct)
 
