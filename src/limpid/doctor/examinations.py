@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from limpid.doctor.calls import Call
-from limpid.doctor.description import entered, neighbours, own_backwards, places, reach, scales, state_before, tried
+from limpid.doctor.description import neighbours, own_backwards, places, reach, scales, state_before, tried
 from limpid.doctor.exam import Exam, Function, examine
 from limpid.doctor.finding import Finding, Skipped
 from limpid.doctor.history import History
@@ -182,8 +182,6 @@ class Examinations:
             self.history.so_far.tried = tried(exam, found, self.skipped)
         with self.recorder.paused(), self.skipped.noting("places in attention"):
             self.history.so_far.places, self.history.so_far.neighbours = places(exam), neighbours(exam)
-        with self.recorder.paused(), self.skipped.noting("the first layer"):
-            self.history.so_far.entered = entered(exam)
         with self.recorder.paused(), self.skipped.noting("backward passes of one's own"):
             self.history.so_far.own_backwards = own_backwards(exam.adjoints)
 

@@ -42,9 +42,35 @@ def page(model: nn.Module) -> list[str]:
 
 def test_what_a_model_makes_of_its_inputs_is_told() -> None:
     torch.manual_seed(0)
-    (line,) = (one for one in page(Scaled(1e-4)) if "first layer called" in one)
-    assert line.startswith("before the first update net.0, the first layer called, was given 32 × 6, mean ")
+    lines = page(Scaled(1e-4))
+    line = next(one for one in lines if "first layer called" in one)
+    assert line.startswith("the first layer called, net.0, is given 32 × 6, mean ")
     assert "e-05" in line.partition("deviation")[2] or "0.0001" in line.partition("deviation")[2]
+    before = lines[: lines.index(line)]
+    assert next(one for one in reversed(before) if one.endswith(":")).endswith("before the first update:")
+
+
+class Standardised(nn.Module):
+    """A network behind a deviation that is kept from batch to batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net(6, 16, 1)
+        self.register_buffer("deviation", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.net(x / self.deviation)
+        if self.training:
+            self.deviation *= 10
+        return y
+
+
+def test_what_the_layer_is_given_later_is_told_beside_it() -> None:
+    torch.manual_seed(0)
+    first, later = (one for one in page(Standardised()) if "first layer called" in one)
+    assert [float(one.partition("deviation ")[2].partition(",")[0]) for one in (first, later)] == pytest.approx(
+        [0.1, 0.001], rel=0.3
+    )
 
 
 def test_nothing_is_told_of_inputs_that_the_layer_is_given_as_they_are() -> None:

@@ -1,7 +1,6 @@
 """What a loop does, told in the order of a step, for its author to hold against what it is meant to do."""
 
 from limpid.doctor.description.description import Description, Line, described
-from limpid.doctor.description.entered import entered
 from limpid.doctor.description.own_backwards import own_backwards
 from limpid.doctor.description.places import neighbours, places
 from limpid.doctor.description.reach import reach
@@ -15,7 +14,6 @@ __all__ = [
     "Line",
     "SoFar",
     "described",
-    "entered",
     "neighbours",
     "own_backwards",
     "places",

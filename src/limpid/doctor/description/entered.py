@@ -21,14 +21,14 @@ LAYERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCel
 
 @dataclass(frozen=True)
 class Entered:
-    """Numbers on their way into a layer, before the first update."""
+    """Numbers on their way into a layer."""
 
     layer: str
     numbers: str
 
     def told(self) -> Iterator[str]:
         """In a sentence."""
-        yield f"before the first update {self.layer}, the first layer called, was given {self.numbers}"
+        yield f"the first layer called, {self.layer}, is given {self.numbers}"
 
 
 def entered(exam: Exam) -> Entered | None:

@@ -10,7 +10,6 @@ from limpid.doctor.description.alike import Alike
 from limpid.doctor.description.batches import Batches
 from limpid.doctor.description.choices import Choices
 from limpid.doctor.description.course import Course, fifths
-from limpid.doctor.description.entered import Entered
 from limpid.doctor.description.evaluations import Evaluations
 from limpid.doctor.description.fits import Fits
 from limpid.doctor.description.given_labels import TaughtClasses
@@ -48,7 +47,6 @@ class SoFar:
     own_backwards: OwnBackwards = field(default_factory=OwnBackwards)  # held against forward passes, then
     places: Places | None = None  # whether attention tells places of one token apart, then
     neighbours: Neighbours | None = None  # which places it does not tell from the next, then
-    entered: Entered | None = None  # what the first layer is given, then
     states_before: tuple[str, ...] | None = None  # what optimizers held before the first update; None until then
     scales: Scales | None = None  # sizes of what tables give and blocks are given, then
     moved_with_order: float = 0.0  # how far outputs lie from those of the same rows in another order, of the largest

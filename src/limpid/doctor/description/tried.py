@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from limpid.doctor.description.chance import chance
 from limpid.doctor.description.columns import columns
+from limpid.doctor.description.entered import entered
 from limpid.doctor.description.influence import by_distance, by_pixel
 from limpid.doctor.description.others import moves
 from limpid.doctor.description.overwritten import overwritten
@@ -36,6 +37,7 @@ PROBES: dict[str, Callable[[Exam], Iterator[str]]] = {
     "places of a series": lambda exam: _told(*series(exam)),
     "tokens by distance": lambda exam: _told(by_distance(exam)),
     "pixels": lambda exam: _told(by_pixel(exam)),
+    "what the first layer is given": lambda exam: _told(entered(exam)),
     "writes in place": lambda exam: _told(overwritten(exam)),
     "chance in training mode": lambda exam: _told(chance(exam)),
     "rounding": lambda exam: _told(rounding(exam)),

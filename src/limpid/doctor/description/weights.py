@@ -62,7 +62,6 @@ def model(watched: Watched, record: StepRecord, history: History) -> Iterator[st
             "the same rows in another order, each one row further down in the batch, have other outputs, up to "
             f"{share(history.so_far.moved_with_order)} of the largest apart"
         )
-    yield from () if history.so_far.entered is None else history.so_far.entered.told()
     yield from _padding_rows(info)
     settings = _settings(info.core)
     if settings:
