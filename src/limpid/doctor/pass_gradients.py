@@ -48,14 +48,16 @@ class PassGradients:
     def begins(self, loss: Any) -> None:
         """The backward pass of a loss is about to add to the gradients.
 
-        Where its graph reaches no parameter, they were added to in its forward pass, as recorded kernels do it.
+        Where its graph reaches no parameter, its forward pass may have added to them, as recorded kernels do it.
         """
         weights = [sample(p, ELEMENTS).clone() for p in self.parameters.values()]
         self.scaled, self.used = None, False
         if self._left:
             self.weights_moved |= any(not torch.equal(a, b) for a, b in zip(weights, self._weights, strict=True))
-            beside = self._called_with and not reaches_any(loss, {id(p) for p in self.parameters.values()})
-            self.factors.append(_factors(self._left, self._called_with if beside else self._gradients()))
+            factors = _factors(self._left, self._gradients())
+            if self._called_with and not reaches_any(loss, {id(p) for p in self.parameters.values()}):
+                factors = torch.where(factors.isnan(), _factors(self._left, self._called_with), factors)
+            self.factors.append(factors)
         self._weights = weights
 
     def ended(self) -> None:

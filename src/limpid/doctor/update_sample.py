@@ -35,7 +35,7 @@ class Product:
     @property
     def cosine(self) -> float | None:
         """None where one of them is nothing."""
-        return self.product / (self.one * self.other) ** 0.5 if self.one and self.other else None
+        return self.product / (math.sqrt(self.one) * math.sqrt(self.other)) if self.one and self.other else None
 
 
 @dataclass
@@ -58,8 +58,8 @@ class UpdateSample:
     root_v: list[float] = field(default_factory=list)  # median √v̂ there
     rates: list[float] = field(default_factory=list)
     start: list[Tensor] = field(default_factory=list)  # the samples before the change
-    with_gradient: Product = field(default_factory=lambda: Product())  # the change, over all samples
-    with_mean: Product = field(default_factory=lambda: Product())  # and with the mean gradient that an optimizer keeps
+    with_gradient: Product = Product()  # the change, over all samples
+    with_mean: Product = Product()  # and with the mean gradient that an optimizer keeps
     against: int = 0  # elements of narrow formats that moved where rounding to the nearest leaves them
     spacings: float = 0.0  # of such elements the change over the spacing of their format: nine in ten are below it
 

@@ -24,7 +24,7 @@ def copies_of(model: nn.Module, modules: Sequence[nn.Module]) -> list[nn.Module]
     """Of modules those of its class with tensors of the same names and shapes, of their own; not torch's averages."""
     inside = {id(module) for module in model.modules()}
     shapes = {name: p.shape for name, p in model.named_parameters()}
-    averaged = {id(one.module) for one in modules if type(one) is AveragedModel}
+    averaged = {id(one.module) for one in modules if isinstance(one, AveragedModel)}
     found = [one for one in modules if type(one) is type(model) and id(one) not in inside | averaged]
     own = {p.data_ptr() for p in model.parameters()}
     return [

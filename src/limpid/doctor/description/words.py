@@ -41,7 +41,7 @@ def patterns(names: Iterable[str], among: Iterable[str] = ()) -> list[str]:
 
     among    the names that there are: where some of a kind are meant, up to three are told by name, of more how many
     """
-    kinds, there = (by_kind(some) for some in (names, among))
+    kinds, there = (_by_kind(some) for some in (names, among))
     told = []
     for kind, same in kinds.items():
         of = len(there.get(kind, same))
@@ -54,7 +54,7 @@ def patterns(names: Iterable[str], among: Iterable[str] = ()) -> list[str]:
     return told
 
 
-def by_kind(names: Iterable[str]) -> dict[str, list[str]]:
+def _by_kind(names: Iterable[str]) -> dict[str, list[str]]:
     """Names by what they are with a * for each number."""
     kinds: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
